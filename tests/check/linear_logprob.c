@@ -48,6 +48,14 @@ typedef struct run_state {
   tigon_linear_logprob_fwd_args a; /* and what backward has in common with it */
 } run_state;
 
+/* Rows up to the first one that does not count: in a host's cache such a row has no place, elsewhere it has. */
+static int64_t cached_rows(const check *k, const struct option *o, const head_case *h) {
+  const int64_t most = o->cached == 2 ? h->rows : o->cached == 1 ? (h->rows + 1) / 2 : 0;
+  int64_t rows = 0;
+  while (rows < most && !(o->ignores && (int64_t)check_input(k, &h->labels, rows) == IGNORED)) ++rows;
+  return rows;
+}
+
 static run_state begin(check *k) {
   struct option o = options[k->option];
   if (check_has_form(k, BENCH_AS_WEIGHT)) o.short_sums = true;
@@ -63,7 +71,7 @@ static run_state begin(check *k) {
                           .after = o.after};
   run_state s = {.o = o, .h = head_begin(k, o.bias, head)};
   s.vocab = k->dims[3] ? k->dims[3] : o.before || o.after ? o.before + s.h.vocab + o.after : 0;
-  s.cached = o.cached == 2 ? s.h.rows : o.cached == 1 ? (s.h.rows + 1) / 2 : 0;
+  s.cached = cached_rows(k, &o, &s.h);
   s.a = (tigon_linear_logprob_fwd_args){
       .hidden = s.h.hidden,
       .weight = s.h.weight,

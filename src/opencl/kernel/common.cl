@@ -62,6 +62,9 @@ static inline vu bf16_lanes(vf x) {
   return select(near, u >> 16 | 0x40, isnan(x));
 }
 
+/* A vector at any element. PoCL makes a store of each lane out of vstore16 of ushort. */
+typedef PASTE(ushort, LANES) __attribute__((aligned(2))) loose_us;
+
 static inline vf load_all(memory m, long i, int dtype) {
   if (dtype == F32) return load_floats(0, (__global const float *)m + i);
   if (dtype == F16) return load_halves(0, (__global const half *)m + i);
@@ -73,7 +76,7 @@ static inline void store_all(memory m, long i, int dtype, vf x) {
   } else if (dtype == F16) {
     store_halves(x, 0, (__global half *)m + i);
   } else {
-    store_floats(to_us(bf16_lanes(x)), 0, (__global ushort *)m + i);
+    *(__global loose_us *)((__global ushort *)m + i) = to_us(bf16_lanes(x));
   }
 }
 

@@ -59,13 +59,11 @@ typedef struct chance {
 
 static inline vf unless_0(vf factor, vf v) { return either(factor == 0, (vf)(0.0f), v); }
 
-/* The probability of z, which is under the cap. A log-sum-exp of f32 says nothing of the probabilities of huge logits: e is enough. A probability that
- * underflows is still none of 0, so that it times Inf is Inf. */
+/* The probability of z, which is under the cap. One that underflows is still none of 0, so that it times Inf is Inf. */
 static inline chance chance_of(int is, const logit_map *map, pair lse, vf z) {
   if (is == TIGON_DISTRIBUTION_PROBABILITIES) return (chance){log_of(z), z};
   if (is == TIGON_DISTRIBUTION_LOG_PROBABILITIES) lse = one_float(0);
-  vf log = fma(z, (vf)(map->times), (vf)(-lse.high)) - lse.low;
-  if (fabs(lse.high) > 0x1p20f) log = either(log > 1, (vf)(1.0f), log);
+  const vf log = above(map, z, lse.high) - lse.low;
   vf of = exp_of(log);
   of = either(of < 0x1p-126f, (vf)(0x1p-126f), of);
   return (chance){log, either(log == -INFINITY, (vf)(0.0f), of)};

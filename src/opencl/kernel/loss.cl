@@ -50,12 +50,24 @@ static inline vf capped_slope(const logit_map *map, vf x, vf *slope) {
   return map->cap > 0 ? map->cap * tanh_slope_of(x * map->argument.high, slope) : x;
 }
 
+/* A reference is a rounded logit. So is a huge logit before it is taken off: what rounding loses of it is huge, too, and e^(z - reference) of the
+ * largest one would be 0 or Inf. */
+#define HUGE_LOGIT 0x1p20f
+static inline vf above(const logit_map *map, vf z, float reference) {
+  if (fabs(reference) > HUGE_LOGIT) return z * map->times - reference;
+  return fma(z, (vf)(map->times), (vf)(-reference));
+}
+static inline pair logit_product(float x, float times) {
+  const pair z = two_product(x, times);
+  return fabs(z.high) > HUGE_LOGIT ? one_float(z.high) : z;
+}
+
 /* One x in two floats; the slope is the cap's. */
 typedef struct one_logit {
   pair z, slope;
 } one_logit;
 static inline one_logit logit_of(const logit_map *map, float x) {
-  if (map->cap == 0) return (one_logit){two_product(x, map->times), {1, 0}};
+  if (map->cap == 0) return (one_logit){logit_product(x, map->times), {1, 0}};
   const pair u = wide_times(map->argument, x), e = wide_exp(wide_scale(u, u.high < 0 ? 2 : -2));
   const pair inverse = wide_inverse(wide_add(e, 1)), far = wide_mul(wide_add(wide_minus(e), 1), inverse);
   const float square = u.high * u.high, bend = u.high * square * fma(square, 0.133333333f, -0.333333333f);
@@ -97,7 +109,7 @@ static inline void add_exponentials(const logit_map *map, exponentials *s, vf x,
   if (!all) x = either(here, x, (vf)(-INFINITY));
   s->largest = fmax(x, s->largest);
   if (any(x > s->limit)) move_reference(map, s);
-  const vf d = fma(capped(map, x), (vf)(map->times), (vf)(-s->reference));
+  const vf d = above(map, capped(map, x), s->reference);
   vf e = exp_of(d);
   if (!all) e = either(here, e, (vf)(0.0f));
   s->sum = lanes_add(s->sum, e);

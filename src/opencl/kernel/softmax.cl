@@ -11,7 +11,7 @@ typedef struct scores {
 } scores;
 
 /* Those at i, -Inf past the last one that counts. */
-static inline vf scores_at(const scores *s, long i) {
+static inlined vf scores_at(const scores *s, long i) {
   const long n = s->seen - i;
   vf z = source_n(&s->x, i, n);
   z = s->masked ? fma(z, (vf)(s->scale), source_n(&s->mask, i, n)) : z * s->scale;
@@ -20,7 +20,7 @@ static inline vf scores_at(const scores *s, long i) {
 
 static inline long columns_seen(const softmax_numbers *k, long r) {
   const long last = r % k->tokens + k->cols - k->tokens;
-  return !k->causal || last >= k->cols ? k->cols : max(last + 1, 0L);
+  return k->causal ? max(last + 1, 0L) : k->cols;
 }
 
 __kernel void softmax_fwd(TENSOR(x), TENSOR(mask), TENSOR(y), const softmax_numbers k) {

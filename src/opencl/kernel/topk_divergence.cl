@@ -8,7 +8,7 @@ static inlined pair target_lse_of(work *w, room space) {
   few s = no_few();
   const long last = w->k->of.target_is == TIGON_DISTRIBUTION_LOGITS ? w->vocab : 0;
   FOR_WINDOWS(w, 0, last)
-  FOR_ENTRIES(w, j, v) few_add(&s, two_product(w->k->inverse_temperature, target_at(w, j)));
+  FOR_ENTRIES(w, j, v) few_add(&s, logit_product(target_at(w, j), w->k->inverse_temperature));
   return few_lse(space, s);
 }
 
@@ -97,7 +97,7 @@ static inlined void store_gradient(work *w, const topk_row *s, pair factor, pair
       const topk_element e = element_of(w->k, s, x, target_at(w, j));
       pair d = wide_mul(factor, topk_gradient(w->k, s, &e));
       if (hard) {
-        const pair p = wide_exp(log_share(logit_of(&k->hard_map, x).z, hard_lse));
+        const pair p = wide_exp(wide_difference(logit_of(&k->hard_map, x).z, hard_lse));
         d = wide_sum(d, wide_mul(hard_factor, wide_add(p, v == label ? -1 : 0)));
       }
       store_one(w->dinput, w->to + v - k->panel_begin, T, wide_mul(d, logit_of(&k->q, x).slope).high);

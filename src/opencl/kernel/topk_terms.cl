@@ -74,17 +74,12 @@ static inline void set_target(const topk_numbers *k, const topk_row *s, float t,
     return;
   }
   if (k->of.target_is == TIGON_DISTRIBUTION_LOGITS)
-    e->log_p = wide_difference(two_product(k->inverse_temperature, t), s->target_lse);
+    e->log_p = wide_difference(logit_product(t, k->inverse_temperature), s->target_lse);
   e->p = share_of(e->log_p);
-}
-/* The log-probability of a logit. A log-sum-exp of f32 is a rounded one, which of huge logits says nothing of it: 1 is enough. */
-static inline pair log_share(pair z, pair lse) {
-  const pair log = wide_difference(z, lse);
-  return log.high > 1 && fabs(lse.high) > 0x1p20f ? one_float(1) : log;
 }
 static inline topk_element element_of(const topk_numbers *k, const topk_row *s, float x, float t) {
   topk_element e;
-  e.log_q = log_share(logit_of(&k->of.q, x).z, s->lse);
+  e.log_q = wide_difference(logit_of(&k->of.q, x).z, s->lse);
   e.q = share_of(e.log_q);
   set_target(k, s, t, &e);
   return e;
