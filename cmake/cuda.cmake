@@ -59,6 +59,7 @@ if(NOT targets)
   endif()
 endif()
 
+set(tigon_cuda_targets ${targets}) # for tigon_environment()
 set(codes "")
 set(targets_def "")
 foreach(target ${targets})
