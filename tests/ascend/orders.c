@@ -1,5 +1,6 @@
 /* Every operator's Ascend kernels with the pipes in other orders: the same bits in all of them. Some of the check's small cases
- * of each entry, in two dtypes, with the planner's own case and split over cores. */
+ * of each entry, in two dtypes, with the planner's own case and split over cores.
+ * ctest: slow */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # tigon bench on tiny shapes: every operator has a case, none fails, and the figures are there.
+# ctest: slow
 . "$(dirname "$0")/lib.bash"
 
 run bench --shape 8x128 --repeat 2 --json

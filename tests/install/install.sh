@@ -70,24 +70,11 @@ consume() { # consume HOW [cmake options]: builds and runs the consumer
 consume find_package -DCMAKE_PREFIX_PATH="$prefix" | tee "$scratch/version"
 
 of_cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
-# In place of the compilers: takes what the build under test has, as compiling it again would take minutes. src/core is compiled.
-cat >"$scratch/take" <<EOF
-#!/bin/bash
-for ((i = 1; i <= \$#; ++i)); do
-  [ "\${!i}" = -o ] && j=\$((i + 1)) && out=\${!j}
-  [ "\${!i}" = -MF ] && j=\$((i + 1)) && depends=\${!j}
-done
-[ "\${out:-}" ] || exec "$(of_cache TIGON_NVCC)" "\$@" # what nvcc is asked of itself
-from=$(cd "$build" && pwd)/\${out##*tigon-build/}
-case \$from in
-  */src/core/* | *consumer.c.o) exec "\$@" ;;
-esac
-cp "\$from" "\$out" && echo "\$out:" >"\$depends"
-EOF
-chmod +x "$scratch/take"
-options=(-DTIGON_SOURCE="$(cd "$here/../.." && pwd)" -DCMAKE_C_COMPILER_LAUNCHER="$scratch/take" -DTIGON_CUDA="$(of_cache TIGON_CUDA)"
+TAKE_FROM=$(cd "$build" && pwd) take=$(cd "$here/../../tools" && pwd)/take
+export TAKE_FROM
+options=(-DTIGON_SOURCE="$(cd "$here/../.." && pwd)" -DCMAKE_C_COMPILER_LAUNCHER="$take" -DTIGON_CUDA="$(of_cache TIGON_CUDA)"
   -DTIGON_CUDA_ARCHITECTURES="$(of_cache TIGON_CUDA_ARCHITECTURES)" -DCMAKE_BUILD_TYPE="$(of_cache CMAKE_BUILD_TYPE)")
-[[ $(of_cache TIGON_NVCC) == *NOTFOUND ]] || options+=(-DTIGON_NVCC="$scratch/take")
+[[ $(of_cache TIGON_NVCC) == *NOTFOUND ]] || options+=(-DTIGON_NVCC="$take")
 consume add_subdirectory "${options[@]}"
 consume FetchContent "${options[@]}"
 

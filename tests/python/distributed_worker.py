@@ -1,9 +1,7 @@
 """One of two processes of test_distributed.py: trains patched models on half a batch each, and reports."""
 
-import os
-
 import torch
-import torch.distributed as dist
+from ranks import join, leave
 from tiny_models import batch, model
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -61,6 +59,12 @@ def ddp_tiled(mesh):
     return trained
 
 
+def expect_own_placements(rows, *parameters):
+    """PyTorch 2.11 replicates a gradient whose shards are uneven, of its own operators, too."""
+    least = (rows, *parameters) if torch.__version__ >= "2.13" else parameters
+    assert all(t.grad.placements == t.placements for t in least)
+
+
 def sharded_mlp(rows, part, mesh):
     """(y, gradients) of mlp on DTensors; the odd ranks' shares are smaller."""
     inputs = [t.to(mesh.device_type) for t in mlp_inputs()]
@@ -68,7 +72,7 @@ def sharded_mlp(rows, part, mesh):
     leaves = [t.detach().requires_grad_() for t in leaves]
     y = F.mlp(*leaves[:4], down_bias=leaves[4])
     y.backward(upstream)
-    assert all(t.grad.placements == t.placements for t in leaves)
+    expect_own_placements(*leaves)
     return [whole(t) for t in (y, *(leaf.grad for leaf in leaves))]
 
 
@@ -148,7 +152,7 @@ def sharded_head(rows, part, mesh):
     found = F.linear_logprob(hidden, weight, target, bias, temperature=0.8, entropy=True)
     upstream = [distribute_tensor(u, mesh, found.logprob.placements) for u in upstream]
     torch.autograd.backward(found[:2], upstream)
-    assert all(t.grad.placements == t.placements for t in leaves)
+    expect_own_placements(*leaves)
     return [whole(t) for t in (found.logprob, found.entropy, found.correct, *(leaf.grad for leaf in leaves))]
 
 
@@ -173,11 +177,7 @@ def tensor_parallel_ends(mesh):
 
 
 def run(rank, port, folder, device):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    if device == "cuda":
-        torch.cuda.set_device(rank)
-    dist.init_process_group({"cpu": "gloo", "cuda": "nccl"}[device], rank=rank, world_size=2)
+    join(rank, port, device)
     mesh = init_device_mesh(device, (2,))
     results = dict(
         ddp=ddp(mesh),
@@ -194,5 +194,4 @@ def run(rank, port, folder, device):
         refused=refused_head(mesh),
         mlps=[sharded_mlp(*places, mesh) for places in MLPS],
     )
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave(rank, folder, results)

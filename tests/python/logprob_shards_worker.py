@@ -1,9 +1,8 @@
 """One of two processes of test_torch_logprob_shards.py: a head whose vocabulary is cut into shards."""
 
-import os
-
 import torch
 import torch.distributed as dist
+from ranks import join, leave
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
@@ -28,8 +27,10 @@ OPTIONS = {
 def head(dtype=torch.float32):
     """hidden, weight, bias, and upstream gradients of both outputs"""
     generator = torch.Generator().manual_seed(5)
-    tensors = [torch.randn(shape, generator=generator) for shape in ((2, 5, 8), (12, 8), (12,))]
-    return *(t.to(dtype) for t in tensors), torch.randn(2, 2, 5, generator=generator)
+    device = torch.get_default_device()
+    made = lambda *shape: torch.randn(shape, generator=generator, device="cpu").to(device)
+    tensors = [made(2, 5, 8), made(12, 8), made(12)]
+    return *(t.to(dtype) for t in tensors), made(2, 2, 5)
 
 
 def total(found, upstream):
@@ -144,17 +145,18 @@ def refused(rank, mesh):
     ]
 
 
-def run(rank, port, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def run(rank, port, folder, device):
+    global TARGET
+    join(rank, port, device)
+    torch.set_default_device(device)
+    TARGET = TARGET.to(device)
     results = {(cut, name): shard(rank, cut, **options) for cut in CUTS for name, options in OPTIONS.items()}
     results["frozen"] = shard(rank, "uneven", frozen=True)
     results["flat"] = shard(rank, "uneven", flat=True, entropy=True)
     for dtype in (torch.bfloat16, torch.float16):
         results[dtype] = shard(rank, "uneven", dtype, entropy=True)
     results["compiled"] = compiled(rank)
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh(device, (2,))
     for vocab in VOCABS:
         for local in (False, True):
             results["dtensors", vocab, local] = dtensors(mesh, vocab, local, entropy=True)
@@ -166,5 +168,4 @@ def run(rank, port, folder):
     results["refused"] = refused(rank, mesh)
     hidden, weight, _, _ = head()
     results["trl"] = trl_head._takes(hidden, distribute_tensor(weight, mesh, [Shard(0)]), None, 1.0, 1)
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave(rank, folder, results)

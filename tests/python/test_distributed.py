@@ -1,27 +1,19 @@
 """DDP, FSDP2 and sequence sharding of patched models: two processes, by gloo on the CPU and by NCCL on two GPUs, give
 what one stock model gives on the CPU."""
 
-import socket
-
 import distributed_worker
 import pytest
 import torch
+from ranks import DEVICES, results_of
 from tiny_models import batch, model
 
 from tigon.torch import functional
 
-two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two GPUs")
 
-
-@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=two_gpus)])
+@pytest.fixture(scope="module", params=DEVICES)
 def ranks(request, tmp_path_factory):
     """The results of both processes, by rank."""
-    folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(distributed_worker.run, (port, str(folder), request.param), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    return results_of(distributed_worker.run, request.param, tmp_path_factory)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
-"""linear_logprob of a group whose ranks have shards of the vocabulary: two processes, by gloo, against one with all of it."""
-
-import socket
+"""linear_logprob of a group whose ranks have shards of the vocabulary: two processes against one with all of it."""
 
 import logprob_shards_worker as worker
 import pytest
 import torch
 from logprob_shards_worker import CUTS, OPTIONS, TARGET, TOKENS, VOCABS, head, leaves, of_classes, total
+from ranks import DEVICES, results_of
 
 from tigon.torch import functional as T
 from tigon.torch import nn
@@ -13,15 +12,10 @@ from tigon.torch import nn
 ONE_SUM = 1, 1  # forward's all-gather, and the sum of hidden's gradient
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+@pytest.fixture(scope="module", params=DEVICES)
+def ranks(request, tmp_path_factory):
     """The results of both processes, by rank."""
-    folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(worker.run, (port, str(folder)), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    return results_of(worker.run, request.param, tmp_path_factory)
 
 
 def whole(dtype=torch.float32, **options):

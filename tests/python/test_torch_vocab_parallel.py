@@ -1,11 +1,10 @@
-"""vocab_parallel_cross_entropy: one rank against cross_entropy, and two processes, by gloo, against the whole
-vocabulary in plain torch."""
-
-import socket
+"""vocab_parallel_cross_entropy: one rank against cross_entropy, and two processes, against the whole vocabulary
+in plain torch."""
 
 import pytest
 import torch
 import vocab_parallel_worker as worker
+from ranks import DEVICES, results_of
 from vocab_parallel_worker import CUTS, OPTIONS, TARGET, logits
 
 import tigon.compat.liger as liger
@@ -15,15 +14,10 @@ from tigon.torch import nn
 COUNTED = TARGET != -100
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+@pytest.fixture(scope="module", params=DEVICES)
+def ranks(request, tmp_path_factory):
     """The results of both processes, by rank."""
-    folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(worker.run, (port, str(folder)), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    return results_of(worker.run, request.param, tmp_path_factory)
 
 
 def plain(

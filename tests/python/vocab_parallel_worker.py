@@ -1,9 +1,8 @@
 """One of two processes of test_torch_vocab_parallel.py: its shard's losses and gradients."""
 
-import os
-
 import torch
 import torch.distributed as dist
+from ranks import join, leave
 from torch.distributed.tensor.debug import CommDebugMode
 
 from tigon.torch import functional as T
@@ -19,7 +18,8 @@ OPTIONS = {
 
 
 def logits(vocab, dtype=torch.float32):
-    return (3 * torch.randn(2, 5, vocab, generator=torch.Generator().manual_seed(vocab))).to(dtype)
+    x = torch.randn(2, 5, vocab, generator=torch.Generator().manual_seed(vocab), device="cpu")
+    return (3 * x).to(torch.get_default_device(), dtype)
 
 
 def shard(rank, vocab, dtype, entropy=False, **options):
@@ -48,10 +48,11 @@ def compiled(rank):
     return x.grad
 
 
-def run(rank, port, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def run(rank, port, folder, device):
+    global TARGET
+    join(rank, port, device)
+    torch.set_default_device(device)
+    TARGET = TARGET.to(device)
     results = {}
     for vocab in CUTS:
         for name, options in OPTIONS.items():
@@ -61,5 +62,4 @@ def run(rank, port, folder):
     results["megatron"] = shard(rank, 12, torch.float32, **smooth)
     results["partition"] = shard(rank, 11, torch.float32, own_partition=True, **smooth)
     results["compiled"] = compiled(rank)
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave(rank, folder, results)
