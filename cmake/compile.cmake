@@ -60,6 +60,11 @@ target_compile_options(tigon_library_flags INTERFACE
 target_link_options(tigon_library_flags INTERFACE LINKER:--build-id=sha1)
 
 # Instruction sets: name, then the flags. The files of src/cpu are compiled once for each of these.
+set(TIGON_CPU_VARIANTS all CACHE STRING "CPU kernels: all variants, or native: scalar and what is best on this CPU, in less time")
+set_property(CACHE TIGON_CPU_VARIANTS PROPERTY STRINGS all native)
+if(NOT TIGON_CPU_VARIANTS MATCHES "^(all|native)$")
+  message(FATAL_ERROR "tigon: TIGON_CPU_VARIANTS is ${TIGON_CPU_VARIANTS}, must be all or native")
+endif()
 set(TIGON_ISAS scalar)
 set(TIGON_ISA_FLAGS_scalar "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
@@ -69,7 +74,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
   set(TIGON_ISA_FLAGS_avx512_bf16 ${TIGON_ISA_FLAGS_avx512} -mavx512bf16 -DTIGON_ISA_AVX512=1)
   set(isas avx2 avx512 avx512_bf16)
   # Sanitizers are slow to build and to run: beside scalar the one that this CPU takes.
-  if(TIGON_SANITIZE AND EXISTS /proc/cpuinfo)
+  if((TIGON_SANITIZE OR TIGON_CPU_VARIANTS STREQUAL "native") AND EXISTS /proc/cpuinfo)
+    set(isas "")
     foreach(isa avx512_bf16 avx512bw avx2)
       file(STRINGS /proc/cpuinfo has REGEX "${isa}" LIMIT_COUNT 1)
       if(has)
@@ -77,6 +83,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
         break()
       endif()
     endforeach()
+    if(isas STREQUAL "avx512_bf16" AND NOT TIGON_SANITIZE) # most of whose kernels are those of avx512
+      list(PREPEND isas avx512)
+    endif()
   endif()
   foreach(isa ${isas})
     list(JOIN TIGON_ISA_FLAGS_${isa} " " flags)
@@ -85,4 +94,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
       list(APPEND TIGON_ISAS ${isa})
     endif()
   endforeach()
+endif()
+if(TIGON_CPU_VARIANTS STREQUAL "native")
+  list(JOIN TIGON_ISAS " and " isas)
+  message(STATUS "tigon: CPU kernels ${isas}, for this CPU. Others run scalar, which is slow (TIGON_CPU_VARIANTS=all has every variant)")
 endif()

@@ -8,7 +8,10 @@ endif()
 set(TIGON_CUDA "${default}" CACHE STRING "CUDA kernels: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE TIGON_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TIGON_CUDA_ARCHITECTURES "" CACHE STRING
-  "Compute capabilities to compile for, as 80;90;120, or 80-virtual for PTX; empty: those of the GPUs that are here, else 90 and its PTX")
+  "Compute capabilities to compile for, as 80;90;120, or 80-virtual for PTX; empty: those of the GPUs that are here, else TIGON_CUDA_WITHOUT_GPU")
+set(TIGON_CUDA_WITHOUT_GPU "90;90-virtual" CACHE STRING "Compute capabilities to compile for where there is no GPU")
+set(TIGON_CUDA_COMPRESS balance CACHE STRING
+  "How nvcc 13 compresses kernels: balance, or size, which takes an eighth more of its time and a third off the bytes")
 set(TIGON_CUDA_FLAGS "-O3" CACHE STRING "How nvcc optimises kernels, as a list")
 
 set(tigon_cuda_images "")
@@ -51,10 +54,12 @@ if(NOT targets)
   endforeach()
   list(REMOVE_DUPLICATES targets)
   if(NOT targets OR failed)
-    set(targets 90 90-virtual)
+    set(targets ${TIGON_CUDA_WITHOUT_GPU})
+    message(STATUS "tigon: no GPU is here to compile CUDA kernels for (TIGON_CUDA_ARCHITECTURES, as 90, names one)")
   endif()
 endif()
 
+set(tigon_cuda_targets ${targets}) # for tigon_environment()
 set(codes "")
 set(targets_def "")
 foreach(target ${targets})
@@ -81,7 +86,7 @@ string(REPLACE "arch=compute_90,code=sm_90" "arch=compute_90a,code=sm_90a" codes
 # Machine code becomes a sixteenth. Drivers for CUDA 12.0 to 12.3 cannot read it, and nvcc 13 needs a newer one anyway.
 set(compress "")
 if(cuda_major GREATER_EQUAL 13)
-  set(compress --compress-mode=size)
+  set(compress --compress-mode=${TIGON_CUDA_COMPRESS})
 endif()
 
 file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cu")
@@ -121,6 +126,9 @@ list(LENGTH kernels count)
 list(JOIN targets ", " parts)
 message(STATUS "tigon: ${count} CUDA kernels for compute capability ${parts} by ${TIGON_NVCC}, which takes some minutes "
   "(TIGON_CUDA=OFF leaves them out)")
+if(NOT targets MATCHES "(^|;)[0-9]+(;|$)")
+  message(STATUS "tigon: no machine code: a GPU's driver compiles PTX when it is first used, and kernels with wgmma are left out")
+endif()
 add_custom_target(tigon_cuda_kernels DEPENDS ${binaries})
 file(CONFIGURE OUTPUT "${folder}/tigon_cuda_images.def" CONTENT "${list}" @ONLY)
 file(CONFIGURE OUTPUT "${folder}/tigon_cuda_targets.def" CONTENT "${targets_def}#define TIGON_CUDA_TARGETS \"${parts}\"

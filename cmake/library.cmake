@@ -46,7 +46,7 @@ string(STRIP "${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${tigon_build_type}}" tigon_c_fla
 list(JOIN TIGON_ISAS " " tigon_isas)
 set(tigon_build "${CMAKE_BUILD_TYPE} (${tigon_c_flags}), CPU variants ${tigon_isas}")
 if(tigon_cuda_images)
-  string(APPEND tigon_build ", CUDA ${TIGON_CUDA_ARCHITECTURES}")
+  string(APPEND tigon_build ", CUDA ${tigon_cuda_targets}")
 endif()
 if(TIGON_SANITIZE)
   string(APPEND tigon_build ", sanitizers ${TIGON_SANITIZE}")

@@ -229,6 +229,11 @@ TIGON_INLINE void one_row(tigon_dtype dtype, const job *j, int64_t r) {
   const int64_t class = counts ? tigon_divergence_class(p, r) : -1;
   const bool hard = counts && p->hard != 0;
   double loss = 0, entropy = 0;
+  if (counts && !j->backward) { /* a loop, so that it is compiled once */
+    side *const logits[] = {cosine ? NULL : &q, cosine ? NULL : &t, hard ? &of_hard : NULL};
+    for (int i = 0; i < 3; ++i)
+      if (logits[i]) find_sums(dtype, logits[i]);
+  }
   if (j->backward) {
     s = (row_stats){(double)p->stats[3 * r], (double)p->stats[3 * r + 1], (double)p->stats[3 * r + 2]};
     if (q.is == TIGON_DISTRIBUTION_LOGITS) know(&q, s.input);
@@ -237,14 +242,10 @@ TIGON_INLINE void one_row(tigon_dtype dtype, const job *j, int64_t r) {
   } else if (counts && cosine) {
     loss = cosine_terms(dtype, p, &q, &t, &s);
   } else if (counts) {
-    find_sums(dtype, &q), find_sums(dtype, &t);
     s.input = q.lse, s.target = t.lse;
     loss = sum_terms(dtype, p, &q, &t, &s.mean);
   }
-  if (hard && !j->backward) {
-    find_sums(dtype, &of_hard);
-    entropy = of_hard.lse - tigon_logit(&p->input_map, (double)s_load(q.row, class, dtype));
-  }
+  if (hard && !j->backward) entropy = of_hard.lse - tigon_logit(&p->input_map, (double)s_load(q.row, class, dtype));
   if (!j->backward) {
     const double both = (double)p->soft * loss + (double)p->hard * entropy;
     p->token_loss[r] = (float)(counts && p->token_scale ? (double)p->token_scale[r] * both : both);

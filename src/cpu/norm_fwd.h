@@ -334,33 +334,34 @@ TIGON_INLINE int64_t norm_fwd_bytes(norm_kind kind, const tigon_norm_fwd_problem
   return (kind == NORM_ADD_RMS ? 4 : kind == NORM_GATED ? 3 : 2) * p->cols * v_size(p->dtype);
 }
 
-/* A task's share of a split row: first the sums of its parts, then, once all are there, its columns. */
-TIGON_INLINE void norm_fwd_share(tigon_dtype dtype, norm_kind kind, const norm_fwd_job *job, int64_t index,
-                                 bool stream) {
-  const int64_t r = index / job->cut.tasks;
-  const split_range parts = split_parts(&job->cut, index % job->cut.tasks);
-  if (job->joins) {
-    norm_fwd_rows(dtype, kind, job, r, r + 1, split_columns(&job->cut, parts), stream);
-    return;
-  }
+/* The sums of a task's share of a split row. */
+TIGON_INLINE void norm_fwd_share(tigon_dtype dtype, norm_kind kind, const norm_fwd_job *job, int64_t r,
+                                 split_range parts) {
   norm_row row;
   norm_fwd_row(dtype, kind, job->p, r, r, false, NULL, &row);
   for (int64_t i = parts.begin; i < parts.end; ++i)
     job->parts[r * job->cut.parts + i] = norm_fwd_part(dtype, kind, job, &row, i);
 }
 
+/* Whole rows, or a share of a split one: first its sums, then, once all are there, its columns. */
 TIGON_INLINE void norm_fwd_task(norm_kind kind, const norm_fwd_job *job, int64_t index) {
   const tigon_norm_fwd_problem *p = job->p;
   const int64_t rows = p->space.rows, bytes = norm_fwd_bytes(kind, p);
   const bool stream = tigon_cpu_streams(rows * bytes);
-  if (job->parts) {
-    TIGON_FOR_DTYPE(p->dtype, norm_fwd_share, kind, job, index, stream);
-    return;
-  }
-  const split_range all = {0, p->cols};
+  split_range at = {0, p->cols};
   int64_t begin, end;
-  tigon_range(rows, tigon_cpu_row_tasks(rows, bytes), index, &begin, &end);
-  TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, kind, job, begin, end, all, stream);
+  if (job->parts) {
+    const split_range parts = split_parts(&job->cut, index % job->cut.tasks);
+    begin = index / job->cut.tasks, end = begin + 1;
+    if (!job->joins) {
+      TIGON_FOR_DTYPE(p->dtype, norm_fwd_share, kind, job, begin, parts);
+      return;
+    }
+    at = split_columns(&job->cut, parts);
+  } else {
+    tigon_range(rows, tigon_cpu_row_tasks(rows, bytes), index, &begin, &end);
+  }
+  TIGON_FOR_DTYPE(p->dtype, norm_fwd_rows, kind, job, begin, end, at, stream);
 }
 
 /* `task` calls norm_fwd_task() with the kind. */

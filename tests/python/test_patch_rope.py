@@ -1,5 +1,7 @@
 """The ropes that tigon.patch takes: of one tensor, of images, complex ones; and strangers' that it must leave."""
 
+import functools
+
 import pytest
 import torch
 from test_patch_structure import attention, only, rotate_half, rotate_pairs, turn
@@ -151,6 +153,31 @@ class TestRope:
         assert only(module).kind == "rope"
         q = heads(2, 3, 6, 16)
         assert torch.equal(module(q, angle.cos(), angle.sin()), turn(q, q, angle.cos(), angle.sin())[0])
+
+    def test_within_decorators(self):
+        times = []
+
+        def counted(function):
+            @functools.wraps(function)
+            def wrapper(*arguments):
+                times.append(function)
+                return function(*arguments)
+
+            return wrapper
+
+        module, angle = attention(turn), torch.randn(2, 6, 8).repeat(1, 1, 2)
+        type(module).forward = counted(counted(type(module).forward))
+        arguments = heads(2, 4, 6, 16), heads(2, 2, 6, 16), angle.cos(), angle.sin()
+        self.same(module, *arguments)
+        times.clear()
+        module(*arguments)
+        assert len(times) == 2
+
+    def test_a_decorator_without_a_closure_is_said(self):
+        module, kept = attention(turn), []
+        kept.append(type(module).forward)
+        type(module).forward = functools.wraps(kept[0])(lambda *arguments: kept[0](*arguments))
+        assert only(module, "left").text == "its forward calls rotary, and is wrapped by a decorator"
 
     def test_a_method_is_said(self):
         class Attention(nn.Module):

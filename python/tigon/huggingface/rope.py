@@ -34,7 +34,7 @@ def find_rotary(module: nn.Module) -> Replacement | Left | None:
     methods = [name for name in code.co_names if "rotary" in name and inspect.isroutine(vars(type(module)).get(name))]
     if not functions:
         return Left(f"its rope is its own method {methods[0]}") if methods else None
-    if inner is not forward:
+    if _around(forward, inner, inner) is None:
         return Left(f"its forward calls {', '.join(functions)}, and is wrapped by a decorator")
     rotations = {}
     for name, function in functions.items():
@@ -46,9 +46,10 @@ def find_rotary(module: nn.Module) -> Replacement | Left | None:
             return Left(f"{name} turns neither halves nor pairs as rope does")
         rotations[name] = _rotation(function, _kind(parameters), found)
     # Without __name__, torch.compile guards on this dictionary and not on the family's module.
-    names = {key: value for key, value in forward.__globals__.items() if key != "__name__"} | rotations
-    bound = types.FunctionType(code, names, forward.__name__, forward.__defaults__, forward.__closure__)
-    bound.__kwdefaults__ = forward.__kwdefaults__
+    names = {key: value for key, value in inner.__globals__.items() if key != "__name__"} | rotations
+    bound = types.FunctionType(code, names, inner.__name__, inner.__defaults__, inner.__closure__)
+    bound.__kwdefaults__ = inner.__kwdefaults__
+    bound = _around(forward, inner, bound)
 
     def compare(training: bool) -> list[Pair]:
         dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), _F32)
@@ -59,6 +60,22 @@ def find_rotary(module: nn.Module) -> Replacement | Left | None:
     }
     detail = ", ".join(f"{name}: {text}" for name, text in details.items())
     return Replacement(detail, (Method(module, "forward", bound),), compare, weighs=False)
+
+
+def _around(decorated: Callable, inner: Callable, new: Callable) -> Callable | None:
+    """`decorated`, whose decorators end in `inner`, around `new`. None if a decorator does not wrap by a closure."""
+    if decorated is inner:
+        return new
+    wrapped, within = decorated.__wrapped__, _around(decorated.__wrapped__, inner, new)
+    cells = getattr(decorated, "__closure__", None) or ()
+    closure = tuple(types.CellType(within) if cell == types.CellType(wrapped) else cell for cell in cells)
+    if within is None or sum(a is not b for a, b in zip(closure, cells)) != 1:
+        return None
+    made = types.FunctionType(
+        decorated.__code__, decorated.__globals__, decorated.__name__, decorated.__defaults__, closure
+    )
+    made.__kwdefaults__ = decorated.__kwdefaults__
+    return made
 
 
 def _parameters(value: object) -> list[str]:
