@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const tigon_kernels none; /* lent by most backends */
+
 /* For calls without a context. */
 static _Thread_local char thread_error[512];
 
@@ -142,6 +144,7 @@ tigon_status tigon_context_create(const tigon_context_desc *desc, tigon_context 
     return tigon_fail(NULL, status, "context: device %s did not open: %s", backend->name, reason);
   }
   made->device = backend->describe(&made->queue);
+  made->borrowed = &none;
   if (backend->borrowed) made->borrowed = backend->borrowed(&made->queue, &made->host);
   *context = made;
   return TIGON_OK;
@@ -155,6 +158,7 @@ tigon_context *tigon_context_described(const char *name, void (*record)(void *to
     made->queue = (tigon_queue){.backend = backend, .threads = 1, .record = record, .record_to = record_to};
     made->kernels = backend->open_described ? backend->open_described(name, &made->queue) : NULL;
     if (!made->kernels) continue;
+    made->borrowed = &none;
     made->device = backend->describe(&made->queue);
     return made;
   }

@@ -16,7 +16,7 @@ struct tigon_context {
   tigon_queue queue;
   int index; /* index of the device among its backend's */
   const tigon_kernels *kernels;
-  const tigon_kernels *borrowed; /* the backend's, NULL: it borrows none */
+  const tigon_kernels *borrowed; /* the backend's; without a slot where it borrows none */
   tigon_queue *host;             /* which those run on */
   const tigon_device *device;
   const char *last_variant;
@@ -37,9 +37,8 @@ tigon_context *tigon_context_described(const char *name, void (*record)(void *to
 __attribute__((format(printf, 3, 4))) tigon_status tigon_fail(tigon_context *context, tigon_status status,
                                                               const char *format, ...);
 
-/* Has a table of kernels, which may be NULL, the slot `name` (rms_norm_fwd) for `dtype`? */
-#define TIGON_HAS_SLOT(kernels, name, dtype) \
-  ((kernels) && (kernels)->name.run && ((kernels)->name.dtypes & TIGON_BIT(dtype)))
+/* Has a table of kernels the slot `name` (rms_norm_fwd) for `dtype`? */
+#define TIGON_HAS_SLOT(kernels, name, dtype) ((kernels)->name.run && ((kernels)->name.dtypes & TIGON_BIT(dtype)))
 
 /* Can a call of the slot be given to the context's variant, or to a borrowed one? */
 #define TIGON_CAN_CALL(context, name, dtype) \

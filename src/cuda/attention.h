@@ -12,11 +12,11 @@ enum {
   ATTENTION_FMA_THREADS = 256,    /* a block, in f32 */
   ATTENTION_TENSOR_THREADS = 128, /* in 16-bit dtypes */
   ATTENTION_DELTA_THREADS = 256,
-  ATTENTION_MMA_DIM = 128,         /* the widest head of the kernels in attention_mma.cu and attention_bwd_mma.cu */
-  ATTENTION_MMA_FEW = 16,          /* queries and keys, at most, with which attention_mma.cu is sooner done than wgmma */
-  ATTENTION_MMA_FWD_WARPS = 4,     /* warps with 16 queries each */
-  ATTENTION_MMA_BWD_WARPS = 4,     /* warps with 16 keys, or queries, each */
-  ATTENTION_MMA_KEYS_COLS = 32,    /* queries at a time, for dk and dv */
+  ATTENTION_MMA_DIM = 128,      /* the widest head of the kernels in attention_mma.cu and attention_bwd_mma.cu */
+  ATTENTION_MMA_FEW = 16,       /* queries and keys, at most, with which attention_mma.cu is sooner done than wgmma */
+  ATTENTION_MMA_FWD_WARPS = 4,  /* warps with 16 queries each */
+  ATTENTION_MMA_BWD_WARPS = 4,  /* warps with 16 keys, or queries, each */
+  ATTENTION_MMA_KEYS_COLS = 32, /* queries at a time, for dk and dv */
   ATTENTION_MMA_QUERIES_COLS = 64, /* keys at a time, for dq */
 };
 

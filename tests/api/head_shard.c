@@ -78,6 +78,8 @@ static void test_refusals(void **state) {
   FWD(labels[1] = VOCAB, "labels[1] is 9, must be 0 to 8 (vocab - 1)");
   FWD(a->vocab = a->vocab_begin = 0, "logprob is absent, must be there without vocab");
   FWD(a->vocab = a->vocab_begin = 0; a->logprob = vector(words), "stats is there, must be absent without vocab");
+  FWD(a->vocab = a->vocab_begin = 0; a->logprob = vector(words); a->stats = none;
+      labels[1] = 5, "labels[1] is 5, must be 0 to 4 (weight.shape[0] - 1)");
   FWD(a->vocab = 0; a->logprob = vector(words); a->stats = none, "vocab_begin is 2, must be 0 without vocab");
   BWD(back->vocab = 4, "weight.shape[0] is 5, must be at most 4 (vocab)");
   BWD(back->vocab_begin = 5, "vocab_begin is 5, must be 0 to 4 (vocab - weight.shape[0])");

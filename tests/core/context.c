@@ -36,8 +36,12 @@ static void test_create(void **state) {
   refuse((tigon_context_desc){.device = "ref", .variant = "avx9"}, TIGON_ERROR_INVALID,
          "context: variant is \"avx9\", must be one of ref on this machine's ref");
   refuse((tigon_context_desc){.threads = -1}, TIGON_ERROR_INVALID, "context: threads is -1, must be >= 0");
-  refuse((tigon_context_desc){.threads = 32768, .device = "cpu"}, TIGON_ERROR_INVALID,
-         "context: device cpu did not open: threads is 32768, must be 4096 or fewer");
+  refuse((tigon_context_desc){.threads = 4097, .device = "cpu"}, TIGON_ERROR_INVALID,
+         "context: device cpu did not open: threads is 4097, must be 4096 or fewer");
+  tigon_context *most;
+  const tigon_context_desc desc = {.threads = 4096, .device = "cpu"};
+  assert_int_equal(tigon_context_create(&desc, &most), TIGON_OK);
+  tigon_context_destroy(most);
   refuse((tigon_context_desc){.reserved = {0, 5}}, TIGON_ERROR_INVALID, "context: reserved[1] is 5, must be 0");
   api_expect(NULL, tigon_context_create(NULL, NULL), TIGON_ERROR_INVALID,
              "context: context is NULL, must point to a tigon_context *");

@@ -1,6 +1,10 @@
 """DDP, FSDP2 and sequence sharding of patched models: two processes, by gloo on the CPU and by NCCL on two GPUs, give
 what one stock model gives on the CPU."""
 
+import pathlib
+import subprocess
+import sys
+
 import distributed_worker
 import pytest
 import torch
@@ -88,3 +92,9 @@ def test_mlps_of_dtensors(ranks):
         for places, found in zip(distributed_worker.MLPS, rank["mlps"]):
             for ours, theirs in zip(found, [y, *(leaf.grad for leaf in leaves)], strict=True):
                 torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-5, msg=str(places))
+
+
+def test_a_killed_process_ends_the_others():
+    soak = pathlib.Path(__file__).resolve().parents[2] / "tools/soak"
+    done = subprocess.run([sys.executable, soak, "ddp", "--steps", "4"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
