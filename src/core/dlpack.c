@@ -47,9 +47,9 @@ tigon_status tigon_tensor_from_dlpack(const DLTensor *from, tigon_tensor *tensor
     if (extent < 0 || stride < 0)
       return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: %s[%d] is %lld, must be >= 0", call,
                         extent < 0 ? "shape" : "strides", i, (long long)(extent < 0 ? extent : stride));
-    if (__builtin_mul_overflow(natural, extent > 0 ? extent : 1, &natural) ||
-        __builtin_mul_overflow(count, extent, &count))
+    if (__builtin_mul_overflow(natural, extent > 0 ? extent : 1, &natural))
       return tigon_fail(NULL, TIGON_ERROR_INVALID, "%s: the element count overflows 64 bits", call);
+    count *= extent; /* which is natural, or 0 */
     made.shape[i] = extent;
     made.strides[i] = stride;
     moves = moves || stride != 0;

@@ -24,8 +24,10 @@ void tigon_value_of(const char *path, const char *key, char *value, size_t size)
   value[0] = 0;
   FILE *file = open_to_read(path);
   while (file && fgets(line, sizeof line, file)) {
-    const char *colon = strchr(line, ':');
-    if (strncmp(line, key, strlen(key)) != 0 || !colon || !strchr("\t :", line[strlen(key)])) continue;
+    const size_t length = strlen(key);
+    if (strncmp(line, key, length) != 0) continue;
+    const char *colon = line + length + strspn(line + length, " \t");
+    if (*colon != ':') continue;
     colon += 1 + strspn(colon + 1, " \t");
     snprintf(value, size, "%.*s", (int)strcspn(colon, "\n"), colon);
     break;

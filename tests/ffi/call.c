@@ -6,7 +6,8 @@
 
 typedef int symbol(void *self, const ffi_value *values, int32_t count, ffi_value *result);
 symbol __tvm_ffi_tigon_rms_norm_fwd, __tvm_ffi_tigon_rms_norm_bwd, __tvm_ffi_tigon_rms_norm_bwd_workspace,
-    __tvm_ffi_tigon_softmax_fwd, __tvm_ffi_tigon_adamw_clip;
+    __tvm_ffi_tigon_softmax_fwd, __tvm_ffi_tigon_adamw_clip, __tvm_ffi_tigon_adamw_step,
+    __tvm_ffi_tigon_linear_logprob_fwd_workspace, __tvm_ffi_tigon_linear_logprob_fwd_workspace_minimum;
 
 enum { ROWS = 5, COLS = 33 };
 
@@ -208,6 +209,123 @@ static void test_lists(void **state) {
   assert_true(norm == 3.0f);
 }
 
+/* Each type of a value has a name, and each kind of field takes its own types. */
+static void test_types(void **state) {
+  (void)state;
+  static const struct {
+    int32_t type;
+    const char *name;
+  } types[] = {{FFI_NONE, "None"},       {FFI_INT, "an int"},          {FFI_BOOL, "a bool"},
+               {FFI_FLOAT, "a float"},   {FFI_DLTENSOR, "a tensor"},   {FFI_TENSOR, "a tensor"},
+               {FFI_STRING, "a string"}, {FFI_RAW_STRING, "a string"}, {FFI_SMALL_STRING, "a string"},
+               {FFI_ARRAY, "a list"},    {FFI_LIST, "a list"},         {99, "an object"}};
+  example e;
+  float x[4] = {1, 2, 3, 4}, y[4];
+  int64_t shape[2] = {2, 2};
+  DLTensor x_view = view(x, 2, shape), y_view = view(y, 2, shape);
+  for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
+    setup(&e);
+    ffi_tensor object = {.view = e.views[0]};
+    const ffi_value odd = {.type = types[i].type,
+                           .pointer = types[i].type == FFI_TENSOR ? (void *)&object : (void *)&e.views[0]};
+    ffi_value norm[] = {odd, tensor(&e.views[1]), tensor(&e.views[2]), {0}, {0}, number(1e-6)};
+    const bool is_tensor = odd.type == FFI_TENSOR || odd.type == FFI_DLTENSOR, is_none = odd.type == FFI_NONE;
+    char sentence[128];
+    snprintf(sentence, sizeof sentence,
+             is_none ? "rms_norm_fwd: x is absent" : "rms_norm_fwd: x is %s, must be a tensor or None", types[i].name);
+    assert_int_equal(__tvm_ffi_tigon_rms_norm_fwd(NULL, norm, 6, NULL), is_tensor ? 0 : -1);
+    if (!is_tensor) assert_string_equal(tigon_last_error(NULL), sentence);
+    norm[0] = tensor(&e.views[0]), norm[5] = odd;
+    if (odd.type == FFI_INT) norm[5].integer = 0;
+    const bool is_number = odd.type == FFI_INT || odd.type == FFI_FLOAT;
+    snprintf(sentence, sizeof sentence, "rms_norm_fwd: eps is %s, must be a number or None", types[i].name);
+    assert_int_equal(__tvm_ffi_tigon_rms_norm_fwd(NULL, norm, 6, NULL), is_none || is_number ? 0 : -1);
+    if (!is_none && !is_number) assert_string_equal(tigon_last_error(NULL), sentence);
+    ffi_value soft[] = {tensor(&x_view), {0}, tensor(&y_view), {0}, odd};
+    if (odd.type == FFI_INT || odd.type == FFI_BOOL) soft[4].integer = 1;
+    const bool is_whole = odd.type == FFI_INT || odd.type == FFI_BOOL;
+    snprintf(sentence, sizeof sentence, "softmax_fwd: causal is %s, must be an int, a bool or None", types[i].name);
+    assert_int_equal(__tvm_ffi_tigon_softmax_fwd(NULL, soft, 5, NULL), is_none || is_whole ? 0 : -1);
+    if (!is_none && !is_whole) assert_string_equal(tigon_last_error(NULL), sentence);
+  }
+  ffi_value soft[] = {tensor(&x_view), {0}, tensor(&y_view), {0}, integer(-(INT64_C(1) << 40))};
+  assert_int_equal(__tvm_ffi_tigon_softmax_fwd(NULL, soft, 5, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "softmax_fwd: causal is -1099511627776, must fit 32 bits");
+}
+
+/* Pinned memory is the host's. A device that is not there is no call. */
+static void test_devices(void **state) {
+  (void)state;
+  example e;
+  char text[32];
+  setup(&e);
+  e.views[1].device = (DLDevice){kDLCUDAHost, 3};
+  assert_int_equal(run(&e), 0);
+  assert_string_equal(tigon_ffi_device_name((DLDevice){kDLOpenCL, 1}, text), "opencl:1");
+  setup(&e);
+  for (int i = 0; i < 3; ++i) e.views[i].device = (DLDevice){kDLCUDA, 900 + (i == 2)};
+  refuse(&e, "rms_norm_fwd: y is on cuda:901, must be on cuda:900 (x)");
+  for (int i = 0; i < 3; ++i) e.views[i].device = (DLDevice){kDLCUDA, 900};
+  assert_int_equal(run(&e), -1);
+  assert_non_null(strstr(tigon_last_error(NULL), "context: device "));
+}
+
+/* Both queries of a range, whose arguments may be wrong, too. */
+static void test_range_of_workspaces(void **state) {
+  (void)state;
+  float hidden[4 * 8] = {0}, weight[6 * 8] = {0}, logprob[4];
+  int64_t labels[4] = {0}, hidden_shape[2] = {4, 8}, weight_shape[2] = {6, 8}, rows = 4;
+  DLTensor h = view(hidden, 2, hidden_shape), w = view(weight, 2, weight_shape), l = view(NULL, 1, &rows), out = view(logprob, 1, &rows);
+  l.data = labels, l.dtype = (DLDataType){kDLInt, 64, 1};
+  const ffi_value values[] = {tensor(&h), tensor(&w), {0}, tensor(&l), tensor(&out)};
+  ffi_value most = {0}, least = {0};
+  assert_int_equal(__tvm_ffi_tigon_linear_logprob_fwd_workspace(NULL, values, 5, &most), 0);
+  assert_int_equal(__tvm_ffi_tigon_linear_logprob_fwd_workspace_minimum(NULL, values, 5, &least), 0);
+  assert_true(least.integer > 0 && least.integer <= most.integer);
+  weight_shape[1] = 7;
+  const ffi_value before = most;
+  assert_int_equal(__tvm_ffi_tigon_linear_logprob_fwd_workspace(NULL, values, 5, &most), -1);
+  assert_string_equal(tigon_last_error(NULL), "linear_logprob_fwd: weight.shape[1] is 7, must be 8 (hidden.shape[1])");
+  assert_memory_equal(&most, &before, sizeof most);
+}
+
+static void test_wrong_lists(void **state) {
+  (void)state;
+  float p[2][2] = {{1, 2}, {3, 4}}, g[2][2] = {{1, 1}, {1, 1}}, m[2][2] = {{0}}, v[2][2] = {{0}};
+  int64_t two = 2;
+  float(*const data[])[2] = {p, g, m, v};
+  DLTensor views[4][2];
+  ffi_value elements[4][2];
+  ffi_sequence lists[4];
+  for (int i = 0; i < 4; ++i) {
+    for (int k = 0; k < 2; ++k) {
+      views[i][k] = view(data[i][k], 1, &two);
+      elements[i][k] = tensor(&views[i][k]);
+    }
+    lists[i] = (ffi_sequence){.values = elements[i], .count = 2};
+  }
+#define LISTED(i) {.type = FFI_LIST, .pointer = &lists[i]}
+  /* param, master, grad, exp_avg, exp_avg_sq, clip_factor, weight_decay, lr, beta1, beta2, eps, step */
+  ffi_value values[] = {LISTED(0),   {0},         LISTED(1),   LISTED(2),   LISTED(3), {0},
+                        number(0.5), number(0.5), number(0.5), number(0.5), number(1), integer(1)};
+#undef LISTED
+  assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), 0); /* one weight_decay is each one's */
+  assert_true(p[0][0] == 0.5f && p[1][1] == 2.75f);
+  lists[1].count = 1;
+  assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "adamw_step: grad has 1 elements, must have 2 (param)");
+  lists[1].count = 2;
+  elements[2][1] = number(1);
+  assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "adamw_step: exp_avg is a float, must be a tensor or None");
+  lists[0].count = INT64_MAX;
+  assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "adamw_step: out of memory");
+  for (int i = 0; i < 4; ++i) lists[i].count = 0;
+  assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), 0);
+  assert_true(p[0][0] == 0.5f && p[1][1] == 2.75f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_same_bits, api_setup, api_teardown),
@@ -217,6 +335,10 @@ int main(void) {
       cmocka_unit_test(test_flags),
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_lists),
+      cmocka_unit_test(test_types),
+      cmocka_unit_test(test_devices),
+      cmocka_unit_test(test_range_of_workspaces),
+      cmocka_unit_test(test_wrong_lists),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
