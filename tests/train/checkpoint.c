@@ -247,6 +247,8 @@ static const kind kinds[] = {
      {0, -0.0f, 0x1p-24f, 0x1p-14f, -0x1.554p-2f, 65504, -INFINITY}},
 };
 
+static const kind zeros = {"F32", 4, {0}, {0}};
+
 static bool fill_kind(void *user, int64_t index, int64_t first, int64_t count, void *to, train_error *error) {
   const kind *k = user;
   (void)index;
@@ -453,6 +455,131 @@ static void wrong_shape(void **state) {
   tiny_close(&t);
 }
 
+/* The optimizer's file again, with one change to its metadata or to a tensor: `key` becomes `value` (NULL: it is gone), or the tensor
+ * `key` gets another name and shape. Its numbers become 0. */
+typedef struct change {
+  const char *key, *value;
+  const char *renamed; /* a tensor's, with its shape */
+  int ndim;
+  int64_t shape[2];
+  const char *says; /* NULL: it is read */
+} change;
+
+static void rewrite(const change *with) {
+  train_safetensors old;
+  train_error error;
+  const char *path = path_of("c", "optimizer.safetensors");
+  tiny_good(train_safetensors_open(path, &old, &error), &error);
+  json_t *metadata = json_deep_copy(json_object_get(old.header, "__metadata__"));
+  if (!with->renamed && with->value) json_object_set_new(metadata, with->key, json_string(with->value));
+  if (!with->renamed && !with->value) json_object_del(metadata, with->key);
+  for (int64_t i = 0; i < old.count; ++i) {
+    if (!with->renamed || strcmp(old.tensors[i].name, with->key) != 0) continue;
+    old.tensors[i].name = with->renamed, old.tensors[i].ndim = with->ndim;
+    memcpy(old.tensors[i].shape, with->shape, sizeof with->shape);
+  }
+  tiny_good(train_safetensors_write(path, old.tensors, old.count, metadata, fill_kind, (void *)&zeros, &error), &error);
+  tiny_good(train_file_commit(path, &error), &error);
+  json_decref(metadata);
+  train_safetensors_close(&old);
+}
+
+/* Opens and loads it, with 4 steps and one evaluation. */
+static bool opens(tiny *t, train_history *h, train_error *error) {
+  train_options o;
+  train_checkpoint c;
+  train_options_init(&o);
+  if (!train_checkpoint_open(path_of("c", ""), &c, &o, error)) return false;
+  const bool good = train_checkpoint_load(&c, &t->model, h, error);
+  train_checkpoint_close(&c);
+  return good;
+}
+
+#define LENGTH "its step is no whole number from 0 to 1000000000"
+#define LACKS "its metadata lack step, data_digest or pair"
+static const change changes[] = {
+    {.key = "step", .says = LACKS},
+    {.key = "data_digest", .says = LACKS},
+    {.key = "pair", .says = LACKS},
+    {.key = "pair", .value = "other", .says = "it is not of the same save as model.safetensors"},
+    {.key = "step", .value = "", .says = LENGTH},
+    {.key = "step", .value = "4x", .says = LENGTH},
+    {.key = "step", .value = "-1", .says = LENGTH},
+    {.key = "step", .value = "1000000001", .says = LENGTH},
+    {.key = "data_digest", .value = "", .says = "its data_digest is no hexadecimal number"},
+    {.key = "data_digest", .value = "1z", .says = "its data_digest is no hexadecimal number"},
+    {.key = "option.lr", .value = "fast", .says = "is no usable checkpoint: option."},
+    {.key = "option.lr"},
+    {.key = "step", .value = "5", .says = "its lists of losses do not fit its step"},
+    {"history.loss", NULL, "lost", 1, {4}, "tensor \"history.loss\" is missing"},
+    {"history.loss", NULL, "history.loss", 2, {2, 2}, "tensor \"history.loss\" is F32 with 2 dimensions"},
+    {"history.eval_step", NULL, "lost", 1, {1}, "tensor \"history.eval_step\" is missing"},
+    {"history.eval_loss", NULL, "lost", 1, {1}, "tensor \"history.eval_loss\" is missing"},
+    {"history.eval_loss", NULL, "history.eval_loss", 1, {2}, "its lists of losses do not fit its step"},
+    {"history.rate", NULL, "history.rate", 1, {3}, "its lists of losses and rates differ in length"},
+    {"history.rate", NULL, "history.rate", 2, {2, 2}, "tensor \"history.rate\" is F32 with 2 dimensions"},
+    {"history.rate", NULL, "lost", 1, {4}, NULL},
+    {"exp_avg.model.norm.weight", NULL, "lost", 1, {16}, "tensor \"exp_avg.model.norm.weight\" is missing"},
+    {"exp_avg_sq.model.norm.weight", NULL, "lost", 1, {16}, "tensor \"exp_avg_sq.model.norm.weight\" is missing"},
+};
+
+static void changed_optimizer(void **state) {
+  (void)state;
+  tiny t;
+  tiny_open(&t, TIGON_F32, false, true);
+  for (size_t i = 0; i < sizeof changes / sizeof *changes; ++i) {
+    train_history h = {0};
+    train_error error = {0};
+    save("c", false, 1, 4);
+    rewrite(&changes[i]);
+    const bool good = opens(&t, &h, &error);
+    if (good != !changes[i].says || (!good && !strstr(error.text, changes[i].says)))
+      fail_msg("change %zu (%s): \"%s\", must be \"%s\"", i, changes[i].key, error.text,
+               changes[i].says ? changes[i].says : "");
+    if (good && changes[i].renamed) assert_true(isnan(h.rate[0]) && isnan(h.rate[3])); /* as older versions left it */
+    train_history_free(&h);
+  }
+  tiny_close(&t);
+}
+
+/* Options that are given, and differ from the checkpoint's or do not. */
+static void given_options(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *text, *says; /* says NULL: it is as in the checkpoint */
+  } all[] = {{"hidden", "16", NULL},
+             {"rms-eps", "1e-5", NULL},
+             {"rms-eps", "1e-4", "--rms-eps is 0.0001, must be 1e-05 as in the checkpoint"},
+             {"rope-theta", "5e5", "--rope-theta is 500000, must be 10000 as in the checkpoint"},
+             {"seq", "8", NULL},
+             {"seq", "4", "--seq is 4, must be 8 as in the checkpoint"},
+             {"lr", "0.5", NULL}};
+  train_error error = {0};
+  for (int tied = 0; tied < 2; ++tied) {
+    train_options o;
+    train_checkpoint c;
+    save("o", tied, 1, 4);
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+      train_options_init(&o);
+      tiny_good(train_option_set(&o, train_option_find(all[i].name), all[i].text, "--", &error), &error);
+      o.given = UINT64_C(1) << train_option_find(all[i].name);
+      const bool good = train_checkpoint_open(path_of("o", ""), &c, &o, &error);
+      if (good != !all[i].says || (!good && strcmp(error.text, all[i].says) != 0)) fail_msg("\"%s\"", error.text);
+      if (good) train_checkpoint_close(&c);
+    }
+    for (int given = 0; given < 2; ++given) {
+      train_options_init(&o);
+      o.given = UINT64_C(1) << train_option_find("tie"), o.tie = given;
+      const bool good = train_checkpoint_open(path_of("o", ""), &c, &o, &error);
+      assert_true(good == (given == tied));
+      if (good) train_checkpoint_close(&c);
+      if (!good)
+        assert_string_equal(error.text, given ? "--tie is given, but the checkpoint's head is not tied"
+                                              : "--no-tie is given, but the checkpoint's head is tied");
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),
                                      cmocka_unit_test(names),
@@ -464,6 +591,8 @@ int main(void) {
                                      cmocka_unit_test(half_is_missing),
                                      cmocka_unit_test(scaled_rope),
                                      cmocka_unit_test(refuses),
-                                     cmocka_unit_test(wrong_shape)};
+                                     cmocka_unit_test(wrong_shape),
+                                     cmocka_unit_test(changed_optimizer),
+                                     cmocka_unit_test(given_options)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
