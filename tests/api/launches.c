@@ -1,5 +1,5 @@
-/* What an entry does with its launches: one that fails is named in the entry's error; a recorder is told of all and no memory is
- * touched; a device whose memory the host does not read gets the same numbers. The kernels are the CPU's. */
+/* What an entry does with its launches, whose kernels are the CPU's. One that fails is named in the entry's error. A recorder is told
+ * of each, and no memory is touched. A device whose memory the host does not read gets the same numbers. */
 #include "api.h"
 #include "core/context.h"
 #include "views.h"

@@ -9,7 +9,7 @@ extern char **environ;
 enum { MANY = 600, TOLD = 512 /* at most */ };
 
 typedef struct told {
-  int count[2]; /* of "environment" and "unknown" */
+  int count[2]; /* known ones, unknown ones */
   char cpu[512], names[1024];
 } told;
 

@@ -275,7 +275,8 @@ static void test_range_of_workspaces(void **state) {
   (void)state;
   float hidden[4 * 8] = {0}, weight[6 * 8] = {0}, logprob[4];
   int64_t labels[4] = {0}, hidden_shape[2] = {4, 8}, weight_shape[2] = {6, 8}, rows = 4;
-  DLTensor h = view(hidden, 2, hidden_shape), w = view(weight, 2, weight_shape), l = view(NULL, 1, &rows), out = view(logprob, 1, &rows);
+  DLTensor h = view(hidden, 2, hidden_shape), w = view(weight, 2, weight_shape), l = view(NULL, 1, &rows),
+           out = view(logprob, 1, &rows);
   l.data = labels, l.dtype = (DLDataType){kDLInt, 64, 1};
   const ffi_value values[] = {tensor(&h), tensor(&w), {0}, tensor(&l), tensor(&out)};
   ffi_value most = {0}, least = {0};

@@ -455,8 +455,8 @@ static void wrong_shape(void **state) {
   tiny_close(&t);
 }
 
-/* The optimizer's file again, with one change to its metadata or to a tensor: `key` becomes `value` (NULL: it is gone), or the tensor
- * `key` gets another name and shape. Its numbers become 0. */
+/* The optimizer's file again, with one change. The metadata's `key` becomes `value`, or is gone. Or the tensor `key` gets another name
+ * and shape. All numbers become 0. */
 typedef struct change {
   const char *key, *value;
   const char *renamed; /* a tensor's, with its shape */
