@@ -319,9 +319,6 @@ static void test_wrong_lists(void **state) {
   elements[2][1] = number(1);
   assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), -1);
   assert_string_equal(tigon_last_error(NULL), "adamw_step: exp_avg is a float, must be a tensor or None");
-  lists[0].count = INT64_MAX;
-  assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), -1);
-  assert_string_equal(tigon_last_error(NULL), "adamw_step: out of memory");
   for (int i = 0; i < 4; ++i) lists[i].count = 0;
   assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), 0);
   assert_true(p[0][0] == 0.5f && p[1][1] == 2.75f);
