@@ -1,5 +1,5 @@
-/* The engine of work on rows with vectors of columns: a thread has a pack of columns, whose vectors and sums are in its registers, and
- * has one row forward, or goes down the rows backward. */
+/* The engine of work on rows with vectors of columns. A thread has a pack of columns, whose vectors and sums are in its registers. Forward
+ * it has one row, backward it goes down the rows. */
 #ifndef TIGON_CUDA_KERNEL_COLUMNS_CUH
 #define TIGON_CUDA_KERNEL_COLUMNS_CUH
 
