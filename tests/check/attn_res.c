@@ -47,6 +47,7 @@ static blocks make_blocks(check *k, const char *name, bool out) {
   }
   for (int64_t i = 0; i < count; ++i) {
     const size_t step = (size_t)b.all.strides[0] * tigon_dtype_size(k->dtype);
+    k->alike = listed ? (int)i : 0; /* a list's blocks share their strides */
     b.one[i] = listed ? make(k, name, out, 2, k->dims)
                       : (tigon_tensor){(char *)b.all.data + (size_t)i * step,
                                        k->dtype,
@@ -55,6 +56,7 @@ static blocks make_blocks(check *k, const char *name, bool out) {
                                        {b.all.strides[1], b.all.strides[2]}};
     if (b.at) b.at[i] = b.one[i].data;
   }
+  k->alike = 0;
   if (listed) b.all = (tigon_tensor){NULL, k->dtype, 3, {count, tokens, cols}, {0, b.one->strides[0], 1}};
   return b;
 }

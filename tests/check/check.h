@@ -120,12 +120,13 @@ struct check {
   int64_t dims[CHECK_DIMS];
   int option;
   check_fill fill;
+  int alike;                       /* the next tensor is padded like the one made so many before it; 0: like none */
   const check *oracle;             /* NULL while this is the oracle's run, or a timed one: neither needs bounds */
   check_timed *timed;              /* NULL, or the run ends at its call */
   const struct bench_point *point; /* the size of a timed case, for what dims do not say; NULL elsewhere */
   /* ---- the harness's own ---- */
   int entry;   /* in ops.def */
-  bool padded; /* rows have a longer pitch, bases are shifted by one element */
+  bool padded; /* rows have a longer pitch, each tensor's another one; bases are shifted by one element */
   uint64_t seed;
   struct check_buffer *buffers;
   int count;

@@ -1,5 +1,6 @@
 /* softmax. Options walk scale, the mask's shape and dtype, causal and in place. dims are [B, T, C]. */
 #include <math.h>
+#include <string.h>
 
 #include "check/cases.h"
 
@@ -124,6 +125,7 @@ MUTANT(no_scale, softmax_fwd, m.scale = 1)
 MUTANT(not_causal, softmax_fwd, m.causal = false)
 MUTANT(no_mask, softmax_fwd, m.mask.data = NULL)
 MUTANT(bwd_scale, softmax_bwd, m.scale = 1)
+MUTANT(dy_pitch, softmax_bwd, memcpy(m.y.pitch, p->dy.pitch, sizeof m.y.pitch))
 static const check_mutant wrong_fwd[] = {
     {"loses a part of a split row", lose_part},
     {"forgets scale", no_scale},
@@ -133,6 +135,7 @@ static const check_mutant wrong_fwd[] = {
 };
 static const check_mutant wrong_bwd[] = {
     {"forgets scale", bwd_scale},
+    {"takes dy's pitch for y's", dy_pitch},
     {0},
 };
 
