@@ -12,7 +12,7 @@ export OCL_ICD_VENDORS=$scratch/vendors OCLGRIND_DATA_RACES=1 OCLGRIND_CHECK_API
 # It lacks an intrinsic that clang writes where it inlines a function.
 export OCLGRIND_BUILD_OPTIONS="-Dinline=__attribute__((noinline)) -Dinlined=inline"
 run check rms_norm layer_norm softmax sparsemax cross_entropy embedding swiglu rope linear attention fused_moe adamw \
-  --device opencl --variant opencl-groups --dtype f32 --small --part 1/100
+  --device opencl --variant opencl-groups --dtype f32 --small --part 1/101
 expect_status 0 "tigon check in oclgrind"
 [ ! -s "$scratch/err" ] || fail "$(head -n 20 "$scratch/err")"
 finish
