@@ -9,8 +9,7 @@
 enum {
   COLUMNS_BITS = 8,
   COLUMNS_THREADS = 1 << COLUMNS_BITS,
-  COLUMNS_FWD_BLOCKS = 8, /* blocks of an SM */
-  COLUMNS_BWD_BLOCKS = 2,
+  COLUMNS_BWD_BLOCKS = 2,     /* blocks of an SM */
   COLUMNS_BWD_BLOCKS_F32 = 3, /* whose threads have half the columns */
   COLUMNS_SLAB_ROWS = 4,      /* at least */
 };

@@ -50,7 +50,7 @@ static void test_wrong_variant(void **state) {
 
 static void test_none_and_many(void **state) {
   (void)state;
-  static char text[MANY][16], *many[MANY + 1];
+  static char text[MANY][24], *many[MANY + 1];
   for (int i = 0; i < MANY; ++i) {
     snprintf(text[i], sizeof text[i], "OMP_%d=1", i);
     many[i] = text[i];

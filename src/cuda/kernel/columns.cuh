@@ -172,10 +172,10 @@ __device__ inline void columns_bwd(const tigon_columns_problem &p, const columns
   KERNEL_BY_DTYPE(name, (COLUMNS_THREADS, blocks),                                                              \
                   (const __grid_constant__ tigon_columns_problem p, const __grid_constant__ columns_walk walk), \
                   __VA_ARGS__)
-#define COLUMNS_KERNELS(op, forward, backward)                                                      \
-  COLUMNS_BODY(op##_fwd_wide, COLUMNS_FWD_BLOCKS, columns_fwd<T, pack<T>::N>(p, walk, forward<T>))  \
-  COLUMNS_BODY(op##_fwd_any, COLUMNS_FWD_BLOCKS, columns_fwd<T, 1>(p, walk, forward<T>))            \
-  COLUMNS_BODY(op##_bwd_wide, COLUMNS_BWD_BLOCKS, columns_bwd<T, pack<T>::N>(p, walk, backward<T>)) \
+#define COLUMNS_KERNELS(op, forward, backward)                                                               \
+  COLUMNS_BODY(op##_fwd_wide, SM_THREADS / COLUMNS_THREADS, columns_fwd<T, pack<T>::N>(p, walk, forward<T>)) \
+  COLUMNS_BODY(op##_fwd_any, SM_THREADS / COLUMNS_THREADS, columns_fwd<T, 1>(p, walk, forward<T>))           \
+  COLUMNS_BODY(op##_bwd_wide, COLUMNS_BWD_BLOCKS, columns_bwd<T, pack<T>::N>(p, walk, backward<T>))          \
   COLUMNS_BODY(op##_bwd_any, COLUMNS_BWD_BLOCKS, columns_bwd<T, 1>(p, walk, backward<T>))
 
 #endif
