@@ -7,11 +7,11 @@ set -euo pipefail
 part=ascend-sim:910B4
 small=(check --small --device $part)
 TIGON_ASCEND_SIM_NOISE=1 "$TIGON" "${small[@]}" --dtype f32 | tail -n 1
-TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype f32 | tail -n 1
-# Other noise, and the dtype whose results are rounded to fewer bits than the noise has: a third of the cases each.
-TIGON_ASCEND_SIM_NOISE=1:2 "$TIGON" "${small[@]}" --dtype f32 --part 1/3 | tail -n 1
-TIGON_ASCEND_SIM_NOISE=1 "$TIGON" "${small[@]}" --dtype bf16 --part 2/3 | tail -n 1
-TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype bf16 --part 3/3 | tail -n 1
+# A part of the cases each: denormals flushed, other noise, and the dtype whose results are rounded to fewer bits than the noise has.
+TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype f32 --part 2/3 | tail -n 1
+TIGON_ASCEND_SIM_NOISE=1:2 "$TIGON" "${small[@]}" --dtype f32 --part 1/5 | tail -n 1
+TIGON_ASCEND_SIM_NOISE=1 "$TIGON" "${small[@]}" --dtype bf16 --part 2/5 | tail -n 1
+TIGON_ASCEND_SIM_FLUSH=1 "$TIGON" "${small[@]}" --dtype bf16 --part 3/5 | tail -n 1
 for op in rms_norm fused_add_rms_norm modulated_rms_norm layer_norm group_norm softmax swiglu geglu cross_entropy topk_divergence adamw; do
   ulps=8
   [ $op = softmax ] && ulps=12
