@@ -24,7 +24,9 @@ test: setup-build-test ## Build and run every test, lint, format and sanitizers 
 	@$(MAKE) -j 2 build-all python-env site-env # one waits for the network while the other compiles
 	@ctest --preset release -j $(JOBS) $(ARGS)
 
+# The tests with a stand-in driver launch CUDA kernels, so that these are compiled without a GPU, too.
 .PHONY: build-all
+build-all: CUDA = $(if $(TIGON_CUDA),,$(if $(shell PATH=$$PATH:/usr/local/cuda/bin command -v nvcc),-DTIGON_CUDA=ON))
 build-all: configure
 	@cmake --build build -j $(JOBS)
 
@@ -111,7 +113,7 @@ help: ## Show this
 # Always: it takes a second, and notices what was installed or how a test describes itself.
 configure:
 	@tools/setup --check build
-	@mkdir -p build && cmake --preset release > build/configure.log || { cat build/configure.log; exit 1; }
+	@mkdir -p build && cmake --preset release $(CUDA) > build/configure.log || { cat build/configure.log; exit 1; }
 
 setup-%:
 	@tools/setup $(subst -, ,$*)
