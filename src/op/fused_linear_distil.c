@@ -22,7 +22,17 @@ tigon_status tigon_distil_check_slots(const fused *f) {
   return TIGON_REQUIRE_SLOT(f->context, divergence_fwd, dtype);
 }
 
+/* A skipped token's ids are looked at as well. */
+static void raise_error(const tigon_topk_divergence_problem *p, int64_t r, int64_t vocab) {
+  const tigon_vector ids = {p->ids.data, p->id_dtype};
+  for (int64_t j = 0; p->error_flag && j < p->k; ++j) {
+    const int64_t v = tigon_vector_index(ids, r * p->k + j);
+    if (v < 0 || v >= vocab) *p->error_flag = 1;
+  }
+}
+
 void tigon_distil_clear(const fused *f, int64_t r) {
+  if (f->more.distil->lists) raise_error(&f->more.distil->entries, r, f->vocab);
   const tigon_divergence_problem *p = &f->more.distil->loss;
   if (p->soft_losses) p->soft_losses[r] = 0;
   if (p->hard_losses) p->hard_losses[r] = 0;

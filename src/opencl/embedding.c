@@ -64,6 +64,7 @@ tigon_status tigon_opencl_embedding_bwd(tigon_queue *queue, const problem *p) {
                                    .cols = p->cols,
                                    .vocab = p->vocab,
                                    .padding_idx = p->padding_idx,
+                                   .panel = opencl_of(queue)->model == OPENCL_ITEMS ? p->cols : EMBEDDING_PANEL,
                                    .idx_dtype = (int32_t)p->idx_dtype,
                                    .dtable_dtype = (int32_t)p->dtable_dtype,
                                    .accumulate = p->accumulate};
@@ -71,7 +72,7 @@ tigon_status tigon_opencl_embedding_bwd(tigon_queue *queue, const problem *p) {
   if (p->space.rows > 0) {
     TIGON_TRY(sort(queue, p, &order));
     opencl_shape shape = opencl_row_shape(queue, p->space.rows);
-    shape.global[1] = opencl_ceil_div(p->cols, EMBEDDING_PANEL);
+    shape.global[1] = p->cols > 0 ? opencl_ceil_div(p->cols, k.panel) : 0;
     TIGON_TRY(
         opencl_launch(queue, &sum, p->dtype, shape, OPENCL_MEMORY(p->dy.data, p->idx, order, p->dtable), &k, sizeof k));
   }

@@ -88,7 +88,21 @@ static void test_lists(void **state) {
   assert_true(loss == 7);
 }
 
+/* An id out of range raises the flag, though its token does not count, and host kernels skip it. */
+static void test_error(void **state) {
+  int32_t error = 0;
+  tigon_fused_linear_topk_divergence_fwd_args a = legal_lists();
+  a.has_ignore_index = 1, a.ignore_index = of.labels[0];
+  a.error = tigon_tensor_1d(&error, TIGON_I32, 1);
+  assert_int_equal(tigon_fused_linear_topk_divergence_fwd(*state, &a), TIGON_OK);
+  assert_int_equal(error, 0);
+  of.ids[1] = V;
+  assert_int_equal(tigon_fused_linear_topk_divergence_fwd(*state, &a), TIGON_OK);
+  assert_int_equal(error, 1);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_head), cmocka_unit_test(test_lists)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_head), cmocka_unit_test(test_lists),
+                                     cmocka_unit_test(test_error)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

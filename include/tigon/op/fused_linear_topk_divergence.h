@@ -7,7 +7,7 @@
  *   C_n, token_loss, loss, soft_loss, hard_loss and the gradients are those of fused_linear_divergence.h
  * kind, target_is, beta, temperature, tail and least_tail are topk_divergence's, so cosine is refused.
  * target_ids out of [0, V) are refused where the host can read them, even in tokens that do not count. With `error`, and on
- * other devices, such an id of a token that counts raises `error`, and is no entry.
+ * other devices, such an id raises `error`, and is no entry.
  * fused_linear_divergence.h says what has_ignore_index and labels out of range mean.
  *
  * Shapes: hidden, dhidden [..., H] of BT rows; weight, dweight [V, H]; bias, dbias [V]; target, target_ids [..., k] with

@@ -31,7 +31,7 @@ static inlined void soften(tile_floats s, TILE_MEMORY soft_rows *w, int turn, co
       vf slope, z = cap_score(k, load_floats(0, s + y * PITCH + x) * k->scale, &slope);
       if (m->masked) z = either(seen_by(m, y, x), z, (vf)(-INFINITY));
       store_floats(z, 0, s + y * PITCH + x);
-      top = fmax(top, z); /* passes over NaN, which exp(z - max) brings back */
+      top = larger(top, z); /* passes over NaN, which exp(z - max) brings back */
     }
     store_floats(top, 0, w->share_max + p * BLOCK + x);
   }
@@ -40,9 +40,9 @@ static inlined void soften(tile_floats s, TILE_MEMORY soft_rows *w, int turn, co
     const vf before = load_floats(0, w->max + turn * BLOCK + x);
     vf top = before, sum = 0;
     for (int q = 0; q < SHARES; ++q) top = fmax(top, load_floats(0, w->share_max + q * BLOCK + x));
-    const vf base = finite_base(top), factor = exp_of(before - base);
+    const vf base = finite_base(top), factor = exp_to_64_of(before - base);
     for (int y = p * SHARE_ROWS; y < (p + 1) * SHARE_ROWS; ++y) {
-      const vf weight = exp_of(load_floats(0, s + y * PITCH + x) - base);
+      const vf weight = exp_to_64_of(load_floats(0, s + y * PITCH + x) - base);
       store_floats(weight, 0, s + y * PITCH + x);
       sum += weight;
     }
@@ -63,8 +63,8 @@ static inlined void finish(TILE_MEMORY soft_rows *w, int turn, bool has_sink, fl
     for (int q = 0; q < SHARES; ++q) sum += load_floats(0, w->share_sum + q * BLOCK + x);
     vf by = 1 / sum;
     if (has_sink) {
-      const vf top = fmax(max, (vf)(sink)), base = finite_base(top), rest = exp_of(max - base);
-      const vf own = sink == INFINITY ? (vf)(1.0f) : exp_of(sink - base); /* a NaN comes back */
+      const vf top = fmax(max, (vf)(sink)), base = finite_base(top), rest = exp_to_64_of(max - base);
+      const vf own = sink == INFINITY ? (vf)(1.0f) : exp_to_64_of(sink - base); /* a NaN comes back */
       sum = fma(sum, rest, own), max = top, by = rest / sum;
     }
     store_floats(either(sum == 0, (vf)(0.0f), by), 0, w->factor + x);

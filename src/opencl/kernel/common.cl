@@ -7,6 +7,7 @@
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
+#define IS_ALONE (GROUP == 1) /* a work-item has rows of its own */
 typedef PASTE(float, LANES) vf;
 typedef PASTE(int, LANES) vi;
 typedef PASTE(uint, LANES) vu;
@@ -57,27 +58,42 @@ static inline void store_one(memory m, long i, int dtype, float x) {
     ((__global ushort *)m)[i] = (ushort)bf16_of(x);
 }
 
+/* The upper half of each lane's bits. */
 static inline vu bf16_lanes(vf x) {
-  const vu u = as_vu(x), near = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-  return select(near, u >> 16 | 0x40, isnan(x));
+  const vu u = as_vu(x), near = u + 0x7fff + (u >> 16 & 1);
+  return select(near, u | 0x400000, x != x);
 }
 
-/* A vector at any element. PoCL makes a store of each lane out of vstore16 of ushort. */
-typedef PASTE(ushort, LANES) __attribute__((aligned(2))) loose_us;
+/* Vectors at any element, for a CPU. PoCL 3.1 makes several stores out of a vstore16. A vector of halves it takes for an aligned one, so that a
+ * store of constants stops the program. */
+typedef vf __attribute__((aligned(4))) loose_vf;
+typedef PASTE(ushort, LANES) vus, __attribute__((aligned(2))) loose_us;
+
+static inline vf f16_value(vus h) { return load_halves(0, (const half *)&h); }
+static inline vus f16_lanes(vf x) {
+  vus h;
+  store_halves(x, 0, (half *)&h);
+  return h;
+}
 
 static inline vf load_all(memory m, long i, int dtype) {
   if (dtype == F32) return load_floats(0, (__global const float *)m + i);
+  if (dtype == F16 && IS_ALONE) return f16_value(*(__global const loose_us *)((__global const ushort *)m + i));
   if (dtype == F16) return load_halves(0, (__global const half *)m + i);
   return as_vf(to_vu(load_floats(0, (__global const ushort *)m + i)) << 16);
 }
 static inline void store_all(memory m, long i, int dtype, vf x) {
-  if (dtype == F32) {
+  __global loose_us *const shorts = (__global loose_us *)((__global ushort *)m + i);
+  if (dtype == F32 && IS_ALONE)
+    *(__global loose_vf *)((__global float *)m + i) = x;
+  else if (dtype == F32)
     store_floats(x, 0, (__global float *)m + i);
-  } else if (dtype == F16) {
+  else if (dtype == F16 && IS_ALONE)
+    *shorts = f16_lanes(x);
+  else if (dtype == F16)
     store_halves(x, 0, (__global half *)m + i);
-  } else {
-    *(__global loose_us *)((__global ushort *)m + i) = to_us(bf16_lanes(x));
-  }
+  else
+    *shorts = to_us(bf16_lanes(x) >> 16);
 }
 
 /* n elements from i on, LANES at most; the others are 0. */
@@ -106,15 +122,26 @@ static inline vf first_or(vf v, long n, float other) {
   return load_floats(0, part);
 }
 
+/* The larger one of each lane, `most` where x is a NaN. */
+static inline vf larger(vf most, vf x) { return select(most, x, x > most); }
+
 /* To the dtype and back. */
 static inline vf rounded(vf x) {
   if (T == F32) return x;
-  if (T == BF16) return as_vf(bf16_lanes(x) << 16);
-  ushort part[LANES];
-  store_halves(x, 0, (half *)part);
-  return load_halves(0, (const half *)part);
+  if (T == BF16) return as_vf(bf16_lanes(x) & 0xffff0000);
+  return f16_value(f16_lanes(x));
 }
 static inline float rounded_one(float x) { return rounded((vf)(x)).s0; }
+
+/* Whether a lane is -1. PoCL takes any() apart into lanes. */
+#if GROUP == 1 && defined(__x86_64__) && defined(__has_builtin)
+#if __has_builtin(__builtin_reduce_or)
+#define any_lane(yes) (__builtin_reduce_or(yes) != 0)
+#endif
+#endif
+#ifndef any_lane
+#define any_lane(yes) any(yes)
+#endif
 
 /* Elements of an f32 tensor. It may be NULL where it is written. */
 typedef __global float *floats;
@@ -154,6 +181,12 @@ static inline vpair vpair_add(vpair s, vf x) {
   const vf sum = s.high + x;
   return (vpair){sum, s.low + LOST(s.high, x, sum)};
 }
+/* Adds a * b of elements, which is exact in f32 where they have 16 bits. */
+static inline vpair vpair_add_product(vpair s, vf a, vf b) {
+  const vf product = a * b;
+  if (T == F32) s.low += fma(a, b, -product);
+  return vpair_add(s, product);
+}
 /* Adds a * b, which is not rounded first. */
 static inline vpair vpair_fma(vpair s, vf a, vf b) {
   const vf product = a * b;
@@ -167,9 +200,15 @@ static inline pair pair_of(vpair v) {
   float high[LANES], low[LANES];
   store_floats(v.high, 0, high);
   store_floats(v.low, 0, low);
-  pair sum = {high[0], low[0]};
-  for (int j = 1; j < LANES; ++j) sum = pair_join(sum, (pair){high[j], low[j]});
-  return sum;
+#pragma unroll
+  for (int half_of = LANES / 2; half_of > 0; half_of /= 2)
+#pragma unroll
+    for (int j = 0; j < half_of; ++j) {
+      const float a = high[j], b = high[j + half_of], sum = a + b;
+      low[j] += low[j + half_of] + LOST(a, b, sum);
+      high[j] = sum;
+    }
+  return (pair){high[0], low[0]};
 }
 
 /* ---- rows ---- */
@@ -182,9 +221,27 @@ static inline long row_offset(const tigon_row_space *space, const cl_pitch *pitc
 
 #include "trees.cl"
 
-/* A row's vectors that the work-item has: at `i`, of which `n` elements are of the row. */
+/* A row's vectors that the work-item has: at `i`, of which `n` elements are of the row, or LANES and more. A work-item alone has a loop of whole
+ * vectors, without tests, and one for what is left. */
+#if GROUP == 1
+#define FOR_ROW(i, n, cols)                                               \
+  _Pragma("unroll") for (int left_ = 0; left_ < 2; ++left_)               \
+  for (long i = left_ ? (cols) / LANES * LANES : 0, n = left_ ? (cols)-i : LANES; \
+       left_ ? n > 0 : i + LANES <= (cols); i += LANES, n = left_ ? 0 : LANES)
+#else
 #define FOR_ROW(i, n, cols)                                                         \
   for (long i = row_lane() * LANES, n = (cols)-i; i < (cols); i += GROUP * LANES, n = (cols)-i)
+#endif
+
+/* The row that is next, or the last one. */
+static inline long row_after(long r, long rows) { return min(r + row_step(), rows - 1); }
+
+/* Asks for a vector that is wanted soon: a CPU's own guesses end with a row, and do not know what will be written. */
+static inline void ask_for(memory m, long i, int dtype) {
+#if GROUP == 1 && defined(__x86_64__)
+  __builtin_prefetch((__global const void *)(m + i * (dtype == F32 ? 4 : 2)));
+#endif
+}
 
 /* The sum of a vector's elements, in a fixed order. */
 static inline float sum_of(vf v) {

@@ -37,7 +37,7 @@ static inline void store_gradient(const cross_entropy_numbers *k, const tensors 
     vf slope, y = (vf)(0.0f);
     if (w->label >= 0) {
       const vf z = capped_slope(&k->map, load_n(t->logits, w->from + i, T, n), &slope);
-      const vf d = above(&k->map, z, g->reference), e = exp_of(d);
+      const vf d = above(&k->map, z, g->reference), e = exp_to_64_of(at_most_of(64.0f, d));
       y = e * g->scale;
       if (k->smoothing != 0) {
         const vf weight = t->weight ? load_n(t->weight, k->panel_begin + i, F32, n) : (vf)(1.0f);

@@ -81,6 +81,7 @@ static inline sums sum_row(const cross_entropy_numbers *k, const tensors *t, con
   int turn = 0;
   FOR_ROW(i, n, cols) {
     const vf x = load_n(t->logits, w->from + i, T, n);
+    ask_for(t->logits, w->from + i + 64 * LANES, T);
     const vi here = first_lanes(n);
     add_exponentials(&k->map, &s.of, x, n >= LANES, here, moment);
     if (weighs) {

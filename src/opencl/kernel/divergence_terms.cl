@@ -78,7 +78,7 @@ typedef struct logs {
   vf q, p;
 } logs;
 static inline logs to_mixture(const divergence_numbers *k, chance q, chance p) {
-  const vf v = p.log - q.log + (k->log_beta.high - k->log_rest.high), near = log_of(1 + exp_of(-fabs(v)));
+  const vf v = p.log - q.log + (k->log_beta.high - k->log_rest.high), near = log_of(1 + exp_to_64_of(-fabs(v)));
   return (logs){-(k->log_rest.high + (either(v < 0, (vf)(0.0f), v) + near)),
                 -(k->log_beta.high + (either(v > 0, (vf)(0.0f), -v) + near))};
 }

@@ -16,23 +16,24 @@ static inline vf dyt_tanh(vf u) {
   q = fma(q, s, (vf)(0.0260514386f));
   q = fma(q, s, (vf)(0.467529033f));
   q = fma(q, s, (vf)(1.0f));
-  return either(isnan(u), u, c * p / q);
+  return c * p / q;
 }
 
 /* And *slope = 1 - tanh(u)^2. Of e = 2^y, y = -2 |u| / ln 2, and of e - 1 from its own polynomial, so that nothing cancels. */
 static inline vf dyt_tanh_slope(vf u, vf *slope) {
-  const vf exponent = fabs(u) * -2.88539008f, y = fmax(exponent, (vf)(-126.0f)), whole = rint(y), f = y - whole;
+  const vf exponent = fabs(u) * -2.88539008f, y = at_least_of(-126.0f, exponent);
+  const vf near = y + 0x1.8p23f, f = y - (near - 0x1.8p23f); /* near has the whole number in its last bits */
   vf less = (vf)(0.000154035116f); /* (2^f - 1) / f */
   less = fma(less, f, (vf)(0.00133907355f));
   less = fma(less, f, (vf)(0.0096182375f));
   less = fma(less, f, (vf)(0.0555035743f));
   less = fma(less, f, (vf)(0.240226498f));
   less = fma(less, f, (vf)(0.693147188f));
-  const vf fraction = f * less, power = add_exponent_of((vf)(1.0f), PASTE(convert_int, LANES)(whole));
+  const vf fraction = f * less, power = as_vf((as_vi(near) + 127) << 23);
   const vf rest = fma(fraction, power, power - 1), share = 1 / (2 + rest), size = rest * share; /* rest: e - 1 */
   const vf e = either(exponent < -126.0f, (vf)(0.0f), fma(fraction, power, power));
-  *slope = either(isnan(u), u, 4 * e * (share * share));
-  return either(isnan(u), u, either(u < 0, size, -size));
+  *slope = 4 * e * (share * share);
+  return either(u < 0, size, -size);
 }
 
 __kernel void dyt_fwd(TENSOR(x), TENSOR(alpha), TENSOR(gamma), TENSOR(beta), TENSOR(y), const dyt_numbers k) {
@@ -69,7 +70,7 @@ __kernel void dyt_bwd(TENSOR(dy), TENSOR(x), TENSOR(alpha), TENSOR(gamma), TENSO
       const vf dbeta = first ? (vf)(0.0f) : load_n(slab, of_beta + i, F32, n);
       store_n(slab, of_gamma + i, F32, n, fma(d, t, dgamma));
       store_n(slab, of_beta + i, F32, n, d + dbeta);
-      dalpha = vpair_fma(dalpha, first_or(q, n, 0), v);
+      dalpha = vpair_add(dalpha, first_or(q, n, 0) * v);
     }
   }
   if (!is_there(slabs)) return;

@@ -2,7 +2,10 @@
  * src/cpu/simd_math.h has the same polynomials and says where they come from; within 2.5 ULP unless said, denormals too
  * (tests/opencl/math.c). */
 static inline V FN(add_exponent)(V p, I n) { return AS_V(AS_I(p) + (n << 23)); }
-static inline V FN(between)(float low, V x, float high) { return fmin((V)(high), fmax((V)(low), x)); }
+/* A NaN stays. */
+static inline V FN(at_least)(float low, V x) { return select(x, (V)(low), x < low); }
+static inline V FN(at_most)(float high, V x) { return select(x, (V)(high), x > high); }
+static inline V FN(between)(float low, V x, float high) { return FN(at_most)(high, FN(at_least)(low, x)); }
 
 /* a * 2^n, -250 <= n <= 128, in two steps, so that a denormal is rounded once. */
 static inline V FN(scale)(V a, I n) {
@@ -16,30 +19,32 @@ static inline V FN(exp_less_1)(V r) {
   const V high = fma((V)(1.381459865e-3f), s, fma((V)(8.36871688e-3f), r, (V)(4.166838805e-2f)));
   return fma(fma(high, s, middle), s, r);
 }
-/* r of x = n ln 2 + r. */
+/* r of x = n ln 2 + r, |x| <= 110. The sum with 1.5 * 2^23 has n in its last bits. */
 static inline V FN(exp_reduce)(V x, I *n) {
-  const V whole = rint(x * 1.44269504f);
-  *n = TO_I(whole);
+  const V near = fma(x, (V)(1.44269504f), (V)(0x1.8p23f)), whole = near - 0x1.8p23f;
+  *n = AS_I(near) - 0x4b400000;
   return fma(whole, (V)(2.12194440e-4f), fma(whole, (V)(-0.693359375f), x));
 }
 
-/* e^x */
+/* e^x; that of 89 is Inf. */
 static inline V FN(exp)(V x) {
   I n;
-  const V p = 1 + FN(exp_less_1)(FN(exp_reduce)(FN(between)(-104.0f, x, 88.72283f), &n));
-  V y = FN(scale)(p, n);
-  y = select(y, (V)(INFINITY), x > 88.72283f);
-  return select(y, x, isnan(x));
+  const V p = 1 + FN(exp_less_1)(FN(exp_reduce)(FN(between)(-104.0f, x, 89.0f), &n));
+  return FN(scale)(p, n);
+}
+/* e^x of x <= 64. A denormal is rounded once. */
+static inline V FN(exp_to_64)(V x) {
+  I n;
+  const V q = FN(exp_less_1)(FN(exp_reduce)(FN(at_least)(-104.0f, x), &n)), power = AS_V((n + 159) << 23);
+  return fma(q, power, power) * 0x1p-32f;
 }
 
 /* e^x - 1 */
 static inline V FN(expm1)(V x) {
   I n;
-  const V q = FN(exp_less_1)(FN(exp_reduce)(FN(between)(-40.0f, x, 88.72283f), &n));
+  const V q = FN(exp_less_1)(FN(exp_reduce)(FN(between)(-40.0f, x, 89.0f), &n));
   const V half_of = AS_V((n + 126) << 23), part = fma(half_of, q, half_of - 0.5f);
-  V y = select(part + part, q, half_of == 0.5f);
-  y = select(y, (V)(INFINITY), x > 88.72283f);
-  return select(y, x, isnan(x));
+  return select(part + part, q, half_of == 0.5f);
 }
 
 /* log x: -Inf of 0, NaN of what is negative. */
@@ -65,14 +70,14 @@ static inline V FN(log1p)(V x) {
 
 /* 1 / (1 + e^-u) and its logarithm. */
 static inline V FN(logistic)(V u) {
-  const V e = FN(exp)(-fabs(u));
+  const V e = FN(exp_to_64)(-fabs(u));
   return select((V)(1.0f), e, u < 0) / (1 + e);
 }
-static inline V FN(log_logistic)(V u) { return fmin(u, (V)(0.0f)) - FN(log1p)(FN(exp)(-fabs(u))); }
+static inline V FN(log_logistic)(V u) { return fmin(u, (V)(0.0f)) - FN(log1p)(FN(exp_to_64)(-fabs(u))); }
 
 /* tanh x and its slope 1 - tanh^2 x within 5.5 ULP. */
 static inline V FN(tanh_slope)(V x, V *slope) {
-  const V e = FN(exp)(-2 * fabs(x)), q = 1 / (1 + e), far = (1 - e) * q, w = x * x;
+  const V e = FN(exp_to_64)(-2 * fabs(x)), q = 1 / (1 + e), far = (1 - e) * q, w = x * x;
   *slope = 4 * e * (q * q);
   V p = (V)(-5.70498872745e-3f);
   p = fma(p, w, (V)(2.06390887954e-2f));

@@ -87,14 +87,16 @@ static inline long key_at(const embedding_bwd_numbers *k, memory idx, __global c
 __kernel void embedding_sum(TENSOR(dy), TENSOR(idx), TENSOR(order), TENSOR(dtable), const embedding_bwd_numbers k) {
   const memory of = memory_of(idx), out = memory_of(dtable);
   __global const long *sorted = (__global const long *)memory_of(order);
-  const long panel = (long)get_global_id(1) * EMBEDDING_PANEL, wide = min(k.cols - panel, (long)EMBEDDING_PANEL);
+  const long panel = (long)get_global_id(1) * k.panel, wide = min(k.cols - panel, (long)k.panel);
   for (long r = row_first(); r < k.space.rows; r += row_step()) {
     const long key = key_at(&k, of, sorted, r);
     if (key == k.vocab || (r > 0 && key_at(&k, of, sorted, r - 1) == key)) continue;
     long end = r + 1;
     while (end < k.space.rows && key_at(&k, of, sorted, end) == key) ++end;
+    const long after = row_offset(&k.space, &k.dy, sorted[row_after(r, k.space.rows)]) + panel;
     FOR_ROW(i, n, wide) {
       const long at = key * k.cols + panel + i;
+      ask_for(memory_of(dy), after + i, T);
       vpair sum = {(vf)(0.0f), (vf)(0.0f)};
       if (k.accumulate) sum.high = load_n(out, at, k.dtable_dtype, n);
       for (long s = r; s < end; ++s)

@@ -6,7 +6,7 @@
 enum {
   EMBEDDING_DIGIT_BITS = 4, /* the sort's, in a pass */
   EMBEDDING_DIGITS = 1 << EMBEDDING_DIGIT_BITS,
-  EMBEDDING_PANEL = 256, /* columns of a work-item, or of a group, in the sums */
+  EMBEDDING_PANEL = 256, /* columns of a group in the sums */
 };
 
 typedef struct embedding_fwd_numbers {
@@ -27,6 +27,7 @@ typedef struct embedding_bwd_numbers {
   tigon_row_space space;
   cl_pitch dy;
   int64_t cols, vocab, padding_idx;
+  int64_t panel; /* columns of a work-item, or of a group */
   int32_t idx_dtype, dtable_dtype, accumulate;
 } embedding_bwd_numbers;
 

@@ -21,12 +21,15 @@ __kernel void KERNEL(group_norm_fwd)(TENSOR(x), TENSOR(w), TENSOR(b), TENSOR(y),
     const long batch = r / k.groups, first = r % k.groups * k.channels;
     const long at = batch * k.x.batch + first * k.x.channel, to = batch * k.out.batch + first * k.out.channel;
     vpair all = VPAIR_START, sums = VPAIR_START, squares = VPAIR_START;
+    const long after = row_after(r, k.batch * k.groups), first_after = after % k.groups * k.channels;
+    const long x_after = after / k.groups * k.x.batch + first_after * k.x.channel;
     FOR_CHANNEL(c) { FOR_RUN(i, n) all = vpair_add(all, load_n(xs, at + c * k.x.channel + i, T, n)); }
     const float center = row_total(all) / count;
     FOR_CHANNEL(c) {
       FOR_RUN(i, n) {
         const vf d = first_or(load_n(xs, at + c * k.x.channel + i, T, n) - center, n, 0);
-        sums = vpair_add(sums, d), squares = vpair_fma(squares, d, d);
+        ask_for(ys, to + c * k.out.channel + i, T);
+        sums = vpair_add(sums, d), squares = vpair_add(squares, d * d);
       }
     }
     const float off = row_total(sums) / count;
@@ -38,6 +41,7 @@ __kernel void KERNEL(group_norm_fwd)(TENSOR(x), TENSOR(w), TENSOR(b), TENSOR(y),
       const float bias = bs ? load_one(bs, first + c, k.b_dtype) : 0;
       FOR_RUN(i, n) {
         const vf d = load_n(xs, at + c * k.x.channel + i, T, n) - of.center;
+        ask_for(xs, x_after + c * k.x.channel + i, T);
         const vf xhat = fma(d, (vf)(of.rstd), (vf)(of.rest));
         store_n(ys, to + c * k.out.channel + i, T, n, fma(xhat, (vf)(weight), (vf)(bias)));
       }

@@ -17,7 +17,8 @@ static inline long label_at(const label_rule *rule, memory labels, long r, bool 
 /* ---- vectors ---- */
 
 /* True in the first n lanes. */
-static inline vi first_lanes(long n) {
+static inlined vi first_lanes(long n) {
+  if (n >= LANES) return (vi)(-1);
   int part[LANES];
   for (int j = 0; j < LANES; ++j) part[j] = j < n ? -1 : 0;
   return PASTE(vload, LANES)(0, part);
@@ -105,15 +106,15 @@ static inline void move_reference(const logit_map *map, exponentials *s) {
 }
 
 /* Adds the lanes of x that are `here`, or all. */
-static inline void add_exponentials(const logit_map *map, exponentials *s, vf x, bool all, vi here, bool moment) {
+static inlined void add_exponentials(const logit_map *map, exponentials *s, vf x, bool all, vi here, bool moment) {
   if (!all) x = either(here, x, (vf)(-INFINITY));
-  s->largest = fmax(x, s->largest);
-  if (any(x > s->limit)) move_reference(map, s);
+  s->largest = larger(s->largest, x);
+  if (any_lane(x > s->limit)) move_reference(map, s);
   const vf d = above(map, capped(map, x), s->reference);
-  vf e = exp_of(d);
+  vf e = exp_to_64_of(at_most_of(64.0f, d));
   if (!all) e = either(here, e, (vf)(0.0f));
-  s->sum = lanes_add(s->sum, e);
-  if (moment) s->moment = lanes_add(s->moment, e * fmax(d, (vf)(EXP_LOW)));
+  s->sum = vpair_add(s->sum, e);
+  if (moment) s->moment = vpair_add(s->moment, e * fmax(d, (vf)(EXP_LOW)));
 }
 
 /* The row's, and another sum. lse: NaN where there is one, and else the logit of the largest x where that is not finite. */

@@ -6,17 +6,18 @@
 
 /* What norm() takes off, of n numbers: log(sum of exp), or tau. */
 static inlined float find_stat(room space, bool sparse, const source *x, long n) {
-  const vf most = largest_by_lanes(x, n);
+  vf most = -INFINITY;
+  FOR_ROW(j, left, n) most = larger(most, first_or(source_n(x, j, left), left, -INFINITY));
   const float largest = row_max(max_of(most)), base = largest == -INFINITY ? 0 : largest;
   if (sparse) return base + sparse_tau(space, x, n, base, most);
   vpair sums = {(vf)(0.0f), (vf)(0.0f)};
-  FOR_ROW(j, left, n) sums = vpair_add(sums, exp_of(first_or(source_n(x, j, left) - base, left, -INFINITY)));
+  FOR_ROW(j, left, n) sums = vpair_add(sums, exp_to_64_of(first_or(source_n(x, j, left) - base, left, -INFINITY)));
   const float sum = pair_value(row_members(((members){pair_of(sums), 0})).sum);
   return sum == 0 ? -INFINITY : base + log_one(sum); /* a NaN stays */
 }
 static inline vf norm_of(bool sparse, vf x, float stat) {
   const vf z = x - (!sparse && stat == -INFINITY ? 0 : stat);
-  return sparse ? either(z <= 0, (vf)(0.0f), z) : exp_of(z);
+  return sparse ? either(z <= 0, (vf)(0.0f), z) : exp_to_64_of(z);
 }
 
 /* to = norm'(q), and 0 from n to cols; `normal`: p is norm() already. A NaN in p is of the support, and makes the mean one. */

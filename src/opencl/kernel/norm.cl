@@ -25,11 +25,14 @@ typedef struct norm_row {
 static inlined void norm_moments(const norm_fwd_memory *m, const norm_fwd_numbers *k, norm_row *row, room space) {
   const float cols = (float)k->cols;
   vpair all = VPAIR_START, sums = VPAIR_START, squares = VPAIR_START;
-  FOR_ROW(i, n, k->cols) all = vpair_add(all, load_n(row->in, row->from + i, T, n));
+  FOR_ROW(i, n, k->cols) {
+    ask_for(m->y, row->y + i, T);
+    all = vpair_add(all, load_n(row->in, row->from + i, T, n));
+  }
   const float center = row_total(all) / cols;
   FOR_ROW(i, n, k->cols) {
     const vf d = first_or(load_n(row->in, row->from + i, T, n) - center, n, 0);
-    sums = vpair_add(sums, d), squares = vpair_fma(squares, d, d);
+    sums = vpair_add(sums, d), squares = vpair_add(squares, d * d);
   }
   const float off = row_total(sums) / cols;
   row->of = moments_about(center, off, row_total(squares) / cols, k->eps);
@@ -42,11 +45,12 @@ static inlined void norm_root(const norm_fwd_memory *m, const norm_fwd_numbers *
   vpair squares = VPAIR_START;
   FOR_ROW(i, n, k->cols) {
     vf v = load_n(m->x, x + i, T, n);
+    ask_for(m->y, row->y + i, T);
     if (m->residual) {
       v = rounded(v + load_n(m->residual, residual + i, T, n));
       store_n(m->s, row->from + i, T, n, v);
     }
-    squares = vpair_fma(squares, v, v);
+    squares = vpair_add(squares, v * v);
   }
   const float mean = row_total(squares) / (float)k->cols;
   row->of.rstd = 1 / sqrt((k->casting == CASTING_NONE ? rounded_one(mean) : mean) + k->eps);
@@ -70,7 +74,7 @@ static inlined norm_row norm_start(const bool centers, const norm_fwd_memory *m,
 }
 
 /* y before it is rounded. */
-static inline vf norm_value(const bool centers, const norm_fwd_memory *m, const norm_fwd_numbers *k,
+static inlined vf norm_value(const bool centers, const norm_fwd_memory *m, const norm_fwd_numbers *k,
                             const norm_row *row, long i, long n) {
   vf v = load_n(row->in, row->from + i, T, n), w = norm_weight(m->w, k->w_dtype, k->w_offset, i, n);
   v = centers ? fma(v - row->of.center, (vf)(row->of.rstd), (vf)(row->of.rest)) : v * row->of.rstd;
@@ -83,7 +87,11 @@ static inline vf norm_value(const bool centers, const norm_fwd_memory *m, const 
 static inlined void norm_fwd(const bool centers, const norm_fwd_memory *m, const norm_fwd_numbers *k, room space) {
   for (long r = row_first(); r < k->space.rows; r += row_step()) {
     const norm_row row = norm_start(centers, m, k, r, space);
-    FOR_ROW(i, n, k->cols) store_n(m->y, row.y + i, T, n, norm_value(centers, m, k, &row, i, n));
+    const long after = row_offset(&k->space, &k->x, row_after(r, k->space.rows));
+    FOR_ROW(i, n, k->cols) {
+      ask_for(m->x, after + i, T);
+      store_n(m->y, row.y + i, T, n, norm_value(centers, m, k, &row, i, n));
+    }
   }
 }
 

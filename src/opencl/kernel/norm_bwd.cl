@@ -10,7 +10,7 @@ typedef struct norm_bwd_memory {
 /* Where a row begins in its tensors, and its numbers: mean_g of g = dy * weight, mean of g * xhat. It is the first or last of its part of a group;
  * the first that the slab has. */
 typedef struct norm_bwd_row {
-  long dy, x, dx, ds, z, dz, scale, dscale, dshift;
+  long dy, dy_after, x, x_after, dx, ds, z, dz, scale, dscale, dshift;
   float rstd, center, mean_g, mean;
   bool first, last, first_of_slab;
 } norm_bwd_row;
@@ -25,6 +25,7 @@ static inlined void norm_bwd_means(const bool centers, const norm_bwd_memory *m,
   vpair dots = VPAIR_START, sums = VPAIR_START;
   FOR_ROW(i, n, k->cols) {
     const vf w = norm_weight(m->w, k->w_dtype, k->w_offset, i, n) * norm_scale(m, k, row, i, n);
+    ask_for(m->dx, row->dx + i, T);
     vf g = load_n(m->dy, row->dy + i, T, n) * w, v = load_n(m->x, row->x + i, T, n);
     if (m->z) g *= silu(load_n(m->z, row->z + i, T, n));
     if (centers) v = first_or(v - row->center, n, 0), sums = vpair_add(sums, g);
@@ -43,7 +44,7 @@ static inline void norm_add(memory slab, long i, long n, bool first, vf a, vf b)
 static inline void norm_put(memory to, long i, long n, int dtype, bool accumulate, vf v) {
   if (to) store_n(to, i, dtype, n, accumulate ? v + load_n(to, i, dtype, n) : v);
 }
-static inline void norm_add_modulation(const norm_bwd_memory *m, const norm_bwd_numbers *k, const norm_bwd_row *row,
+static inlined void norm_add_modulation(const norm_bwd_memory *m, const norm_bwd_numbers *k, const norm_bwd_row *row,
                                        memory slab, long i, long n, vf dy, vf xhat, vf w) {
   const vf before = row->first ? (vf)(0.0f) : load_n(slab, k->cols + i, F32, n);
   const vf sum = row->first ? dy : dy + load_n(slab, 2 * k->cols + i, F32, n);
@@ -58,9 +59,11 @@ static inline void norm_add_modulation(const norm_bwd_memory *m, const norm_bwd_
   }
 }
 
-static inline void norm_bwd_store(const bool centers, const norm_bwd_memory *m, const norm_bwd_numbers *k,
+static inlined void norm_bwd_store(const bool centers, const norm_bwd_memory *m, const norm_bwd_numbers *k,
                                   const norm_bwd_row *row, memory slab) {
   FOR_ROW(i, n, k->cols) {
+    ask_for(m->dy, row->dy_after + i, T);
+    ask_for(m->x, row->x_after + i, T);
     const vf own = norm_weight(m->w, k->w_dtype, k->w_offset, i, n);
     const vf scale = norm_scale(m, k, row, i, n), w = own * scale;
     vf dn = load_n(m->dy, row->dy + i, T, n), dz = dn, v = load_n(m->x, row->x + i, T, n);
@@ -91,7 +94,10 @@ static inlined void norm_bwd(const bool centers, const norm_bwd_memory *m, const
     range_of(k->share, k->parts, unit % k->parts, &begin, &end);
     for (long of = begin; of < end; ++of) {
       const long r = group * k->share + of;
+      const long after = min(r + 1, k->space.rows - 1);
       norm_bwd_row row = {.dy = row_offset(&k->space, &k->dy, r),
+                          .dy_after = row_offset(&k->space, &k->dy, after),
+                          .x_after = row_offset(&k->space, &k->x, after),
                           .x = row_offset(&k->space, &k->x, r),
                           .dx = row_offset(&k->space, &k->dx, r),
                           .ds = row_offset(&k->space, &k->ds, r),

@@ -7,7 +7,7 @@ typedef struct online {
 #define ONLINE_START ((online){(vf)(-INFINITY), (vf)(0.0f)})
 
 /* exp(z - max), 0 where all is -Inf. */
-static inline vf online_exp(vf z, vf max) { return exp_of(z - either(max == -INFINITY, (vf)(0.0f), max)); }
+static inline vf online_exp(vf z, vf max) { return exp_to_64_of(z - either(max == -INFINITY, (vf)(0.0f), max)); }
 
 /* Takes n numbers, LANES at most. */
 static inline online online_add(online s, vf z, long n) {

@@ -11,11 +11,13 @@ __kernel void poly_norm_fwd(TENSOR(x), TENSOR(w), TENSOR(b), TENSOR(y), TENSOR(r
     const long at = row_offset(&k.space, &k.x, r), to = row_offset(&k.space, &k.out, r);
     vpair sums[POLY] = {VPAIR_START, VPAIR_START, VPAIR_START};
     float factor[POLY];
+    const long after = row_offset(&k.space, &k.x, row_after(r, k.space.rows));
     FOR_ROW(i, n, k.cols) {
       const vf v = load_n(xs, at + i, T, n), square = v * v, cube = square * v;
-      sums[0] = vpair_fma(sums[0], cube, cube);
-      sums[1] = vpair_fma(sums[1], square, square);
-      sums[2] = vpair_fma(sums[2], v, v);
+      ask_for(ys, to + i, T);
+      sums[0] = vpair_add(sums[0], cube * cube);
+      sums[1] = vpair_add(sums[1], square * square);
+      sums[2] = vpair_add(sums[2], square);
     }
     for (int p = 0; p < POLY; ++p) {
       const float scale = 1 / sqrt(row_total(sums[p]) / (float)k.cols + k.eps);
@@ -24,6 +26,7 @@ __kernel void poly_norm_fwd(TENSOR(x), TENSOR(w), TENSOR(b), TENSOR(y), TENSOR(r
     }
     FOR_ROW(i, n, k.cols) {
       const vf v = load_n(xs, at + i, T, n);
+      ask_for(xs, after + i, T);
       const vf high = fma(fma((vf)(factor[0]), v, (vf)(factor[1])), v, (vf)(factor[2]));
       store_n(ys, to + i, T, n, fma(high, v, (vf)(shift)));
     }
@@ -41,11 +44,14 @@ __kernel void poly_norm_bwd(TENSOR(dy), TENSOR(x), TENSOR(w), TENSOR(rstd), TENS
     const long to = row_offset(&k.space, &k.out, r);
     vpair sums[POLY_SUMS] = {VPAIR_START, VPAIR_START, VPAIR_START, VPAIR_START};
     float slope[POLY], back[POLY];
+    const long after = row_after(r, k.space.rows);
+    const long dy_after = row_offset(&k.space, &k.dy, after), x_after = row_offset(&k.space, &k.x, after);
     FOR_ROW(i, n, k.cols) {
       const vf d = load_n(dys, from + i, T, n), v = load_n(xs, at + i, T, n), square = v * v;
-      sums[0] = vpair_fma(sums[0], d, square * v);
-      sums[1] = vpair_fma(sums[1], d, square);
-      sums[2] = vpair_fma(sums[2], d, v);
+      ask_for(dxs, to + i, T);
+      sums[0] = vpair_add(sums[0], d * (square * v));
+      sums[1] = vpair_add(sums[1], d * square);
+      sums[2] = vpair_add_product(sums[2], d, v);
       sums[3] = vpair_add(sums[3], d);
     }
     for (int p = 0; p < POLY; ++p) {
@@ -57,6 +63,8 @@ __kernel void poly_norm_bwd(TENSOR(dy), TENSOR(x), TENSOR(w), TENSOR(rstd), TENS
     all[POLY] = pair_add(all[POLY], row_total(sums[POLY]));
     FOR_ROW(i, n, k.cols) {
       const vf d = load_n(dys, from + i, T, n), v = load_n(xs, at + i, T, n), square = v * v;
+      ask_for(dys, dy_after + i, T);
+      ask_for(xs, x_after + i, T);
       const vf third = slope[0] * fma(-(square * v), (vf)(back[0]), d);
       const vf second = slope[1] * fma(-square, (vf)(back[1]), d);
       const vf first = slope[2] * fma(-v, (vf)(back[2]), d);

@@ -19,13 +19,16 @@ static inline vu i8_of(vf v) {
   return (as_vu(kept + 0x1.8p23f) - as_uint(0x1.8p23f)) & 0xff;
 }
 
+typedef PASTE(uchar, LANES) __attribute__((aligned(1))) loose_uc;
 static inline void store_bytes(memory q, long i, long n, vu bits) {
+  const loose_uc bytes = PASTE(convert_uchar, LANES)(bits);
+  if (n >= LANES) {
+    *(__global loose_uc *)(q + i) = bytes;
+    return;
+  }
   uchar part[LANES];
-  PASTE(vstore, LANES)(PASTE(convert_uchar, LANES)(bits), 0, part);
-  if (n >= LANES)
-    PASTE(vstore, LANES)(PASTE(vload, LANES)(0, part), 0, q + i);
-  else
-    for (int j = 0; j < n; ++j) q[i + j] = part[j];
+  PASTE(vstore, LANES)(bytes, 0, part);
+  for (int j = 0; j < n; ++j) q[i + j] = part[j];
 }
 
 __kernel void rms_norm_quantised(TENSOR(x), TENSOR(w), TENSOR(z), TENSOR(q), TENSOR(scale), const norm_fwd_numbers k) {

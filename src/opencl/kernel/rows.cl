@@ -11,6 +11,9 @@ typedef struct source {
 } source;
 static inline vf source_n(const source *s, long i, long n) { return load_n(s->of, s->at + i, s->dtype, n); }
 
+/* Vectors that a work-item with a row of its own keeps, in private memory. */
+enum { KEPT = IS_ALONE ? 4096 / LANES + 1 : 1 };
+
 static inline members members_join(members a, members b) {
   return (members){pair_join(a.sum, b.sum), a.count + b.count};
 }
@@ -29,35 +32,51 @@ static inline bool tau_grows(members of, float *tau) {
   return !isnan(next);
 }
 
-/* tau of x - base by Newton's method from the left: members are the z above tau, which grows to (their sum - 1) / (how many) until it grows no
- * more. Of fewer elements it comes out smaller, so that the largest ones of the lanes, `most`, give a start. */
-static inlined float sparse_tau(room space, const source *x, long cols, float base, vf most) {
+/* Adds the lanes of z above tau, and a NaN. */
+typedef struct members_by_lanes {
+  vpair sum;
+  vf count;
+} members_by_lanes;
+static inlined void add_members(members_by_lanes *s, vf z, float tau) {
   const vf none = 0, one = 1;
+  s->sum = vpair_add(s->sum, either(z <= tau, none, z));
+  s->count += either(z <= tau, none, one);
+}
+#define members_total(s) row_members(((members){pair_of((s).sum), sum_of((s).count)}))
+
+/* tau of x - base by Newton's method from the left: members are the z above tau, which grows to (their sum - 1) / (how many) until it grows no
+ * more. Of fewer elements it comes out smaller, so that the largest ones of the lanes, `most`, give a start. A work-item alone keeps a short row's
+ * vectors that have members of it: later ones are among them. */
+static inlined float sparse_tau(room space, const source *x, long cols, float base, vf most) {
+  const bool keeps = IS_ALONE && cols <= (KEPT - 1) * LANES;
   float tau = -1;
   members of;
+  vf kept[KEPT];
+  int count = 0;
   do {
-    const vf z = most - base;
-    const vpair sum = {either(z > tau, z, none), none};
-    of = row_members(((members){pair_of(sum), sum_of(either(z > tau, one, none))}));
+    members_by_lanes s = {{(vf)(0.0f), (vf)(0.0f)}, (vf)(0.0f)};
+    add_members(&s, most - base, tau);
+    of = members_total(s);
   } while (tau_grows(of, &tau));
+  if (keeps) FOR_ROW(i, n, cols) {
+    const vf z = first_or(source_n(x, i, n) - base, n, -INFINITY);
+    kept[count] = z;
+    count += any_lane(!(z <= tau));
+  }
   do {
-    vpair sum = {none, none};
-    vf count = 0;
-    FOR_ROW(i, n, cols) {
-      const vf z = first_or(source_n(x, i, n) - base, n, -INFINITY);
-      sum = vpair_add(sum, either(z <= tau, none, z));
-      count += either(z <= tau, none, one);
+    members_by_lanes s = {{(vf)(0.0f), (vf)(0.0f)}, (vf)(0.0f)};
+    const int before = count;
+    count = 0;
+    for (int i = 0; i < before; ++i) {
+      const vf z = kept[i];
+      add_members(&s, z, tau);
+      kept[count] = z;
+      count += any_lane(!(z <= tau));
     }
-    of = row_members(((members){pair_of(sum), sum_of(count)}));
+    if (!keeps) FOR_ROW(i, n, cols) add_members(&s, first_or(source_n(x, i, n) - base, n, -INFINITY), tau);
+    of = members_total(s);
   } while (tau_grows(of, &tau));
   return tau;
-}
-
-/* The largest numbers of a row by lanes, -Inf without one. */
-static inline vf largest_by_lanes(const source *x, long cols) {
-  vf most = -INFINITY;
-  FOR_ROW(i, n, cols) most = fmax(most, first_or(source_n(x, i, n), n, -INFINITY));
-  return most;
 }
 
 #endif

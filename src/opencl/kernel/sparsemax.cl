@@ -8,11 +8,17 @@ __kernel void sparsemax_fwd(TENSOR(x), TENSOR(y), const softmax_numbers k) {
   for (long r = row_first(); r < k.space.rows; r += row_step()) {
     const source from = {memory_of(x), row_offset(&k.space, &k.in[0], r), T};
     const long to = row_offset(&k.space, &k.out, r);
-    const vf most = largest_by_lanes(&from, k.cols);
+    vf most = -INFINITY;
+    FOR_ROW(i, n, k.cols) {
+      ask_for(ys, to + i, T);
+      most = larger(most, first_or(source_n(&from, i, n), n, -INFINITY));
+    }
     const float largest = row_max(max_of(most)), base = largest == -INFINITY ? 0 : largest;
     const float tau = sparse_tau(space, &from, k.cols, base, most);
+    const long after = row_offset(&k.space, &k.in[0], row_after(r, k.space.rows));
     FOR_ROW(i, n, k.cols) {
       const vf v = source_n(&from, i, n) - base - tau;
+      ask_for(from.of, after + i, T);
       store_n(ys, to + i, T, n, either(v <= 0, (vf)(0.0f), v)); /* a NaN stays */
     }
   }
