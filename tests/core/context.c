@@ -7,9 +7,19 @@
 
 static void test_names(void **state) {
   (void)state;
-  assert_string_equal(tigon_status_name(TIGON_ERROR_ALIAS), "TIGON_ERROR_ALIAS");
+  const char *const names[] = {
+      "TIGON_OK",          "TIGON_ERROR_INVALID", "TIGON_ERROR_UNSUPPORTED", "TIGON_ERROR_WORKSPACE",
+      "TIGON_ERROR_ALIAS", "TIGON_ERROR_SCRATCH", "TIGON_ERROR_DEVICE",      "TIGON_ERROR_OUT_OF_MEMORY",
+      "unknown status",
+  };
+  for (int i = 0; i < (int)(sizeof names / sizeof *names); ++i)
+    assert_string_equal(tigon_status_name((tigon_status)i), names[i]);
   assert_string_equal(tigon_status_name((tigon_status)99), "unknown status");
   assert_int_equal(tigon_dtype_size(TIGON_BF16), 2);
+  assert_int_equal(tigon_dtype_size(TIGON_I8), 1);
+  assert_int_equal(tigon_dtype_size((tigon_dtype)(TIGON_I8 + 1)), 0);
+  assert_string_equal(tigon_dtype_name((tigon_dtype)(TIGON_I8 + 1)), "none");
+  assert_string_equal(tigon_dtype_name((tigon_dtype)-1), "none");
   assert_int_equal(tigon_dtype_size((tigon_dtype)-1), 0);
   assert_int_equal(tigon_dtype_from_name("f16"), TIGON_F16);
   assert_int_equal(tigon_dtype_from_name("f64"), TIGON_DTYPE_NONE);
