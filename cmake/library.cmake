@@ -92,6 +92,10 @@ foreach(isa ${TIGON_ISAS})
     target_compile_definitions(tigon_cpu_${isa} PRIVATE TIGON_ISA=${isa} TIGON_ISA_${ISA}=1)
     # Lines for a debugger and a profiler; a kernel's variables, or looking for them, would take a third of the compiler's time.
     target_compile_options(tigon_cpu_${isa} PRIVATE ${TIGON_ISA_FLAGS_${isa}} "$<$<CONFIG:RelWithDebInfo>:-g1;-fno-var-tracking>")
+    # At -O0 GCC takes minutes and gigabytes for one of these files, and with gcov it inlines too little at -Og.
+    if(CMAKE_C_FLAGS_DEBUG MATCHES "-O0")
+      target_compile_options(tigon_cpu_${isa} PRIVATE "$<$<CONFIG:Debug>:-O1>")
+    endif()
     list(APPEND objects $<TARGET_OBJECTS:tigon_cpu_${isa}>)
     if(isa STREQUAL scalar AND TIGON_ISAS MATCHES avx2)
       # For x86 CPUs from before 2013 only: less than half of -O3's size. Elsewhere it is all that there is.

@@ -16,8 +16,10 @@ static void finish_renames(const char *folder) {
   char path[TRAIN_PATH];
   train_error none;
   if (!train_path_join(folder, "model.safetensors.tmp", path, &none) || access(path, F_OK) == 0) return;
-  if (train_path_join(folder, "optimizer.safetensors", path, &none)) train_file_commit(path, &none);
-  if (train_path_join(folder, "config.json", path, &none)) train_file_commit(path, &none);
+  train_path_join(folder, "optimizer.safetensors", path, &none); /* no longer than the first */
+  train_file_commit(path, &none);
+  train_path_join(folder, "config.json", path, &none);
+  train_file_commit(path, &none);
 }
 
 static bool broken(const train_checkpoint *c, const char *what, train_error *error) {
@@ -215,7 +217,8 @@ static bool load_rates(const train_checkpoint *c, train_history *h, train_error 
     train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for the list of learning rates");
   else
     for (int64_t i = 0; i < rates; ++i) h->rate[i] = NAN;
-  return h->rate && (rates == h->steps || broken(c, "its lists of losses and rates differ in length", error));
+  if (!h->rate || rates == h->steps) return h->rate != NULL;
+  return broken(c, "its lists of losses and rates differ in length", error);
 }
 
 static bool load_history(const train_checkpoint *c, train_history *h, train_error *error) {
@@ -238,7 +241,8 @@ bool train_checkpoint_load(const train_checkpoint *c, train_model *model, train_
   char *stage = malloc(STAGE_BYTES);
   train_safetensors optimizer = c->optimizer;
   const train_shards all = {&optimizer, 1}, *moments = c->weights_only ? NULL : &all;
-  bool good = (pieces && stage) || train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for loading the checkpoint");
+  bool good = pieces && stage;
+  if (!good) train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for loading the checkpoint");
   if (good) train_pieces(model, pieces);
   good = good && load_buffer(&c->model, "", model, pieces, &model->master, stage, error) &&
          load_buffer(moments, "exp_avg.", model, pieces, &model->exp_avg, stage, error) &&

@@ -125,8 +125,9 @@ static bool write_optimizer(const char *path, const train_model *model, const tr
 
 static bool write_config(const char *path, const train_model *model, train_error *error) {
   train_file file;
+  train_json_begin();
   json_t *object = train_config_json(&model->config);
-  char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+  char *text = train_json_text(object, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
   json_decref(object);
   if (!text) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   const bool good = train_file_create(path, &file, error) && train_file_append(&file, text, strlen(text), error) &&

@@ -1,6 +1,5 @@
 /* What a checkpoint says of a run's state besides its step, as metadata of optimizer.safetensors. Older checkpoints
  * lack some of it. */
-#include <errno.h>
 #include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,10 +25,9 @@ static bool read_whole(const train_safetensors *file, const char *key, int64_t h
   char *end = NULL;
   const char *text = train_safetensors_metadata(file, key);
   if (!text) return true;
-  errno = 0;
   *value = strtoll(text, &end, 10);
-  return (end != text && !*end && errno == 0 && *value >= 0 && *value <= high) ||
-         train_fail(error, TRAIN_EXIT_TROUBLE,
+  if (end != text && !*end && *value >= 0 && *value <= high) return true;
+  return train_fail(error, TRAIN_EXIT_TROUBLE,
                     "%s is no usable checkpoint: its %s is no whole number from 0 to %" PRId64, file->path, key, high);
 }
 
@@ -39,8 +37,8 @@ static bool read_real(const train_safetensors *file, const char *key, double low
   const char *text = train_safetensors_metadata(file, key);
   if (!text) return true;
   *value = strtod(text, &end);
-  return (end != text && !*end && *value >= low && *value <= high) ||
-         train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable checkpoint: its %s is no number from %g to %g",
+  if (end != text && !*end && *value >= low && *value <= high) return true;
+  return train_fail(error, TRAIN_EXIT_TROUBLE, "%s is no usable checkpoint: its %s is no number from %g to %g",
                     file->path, key, low, high);
 }
 

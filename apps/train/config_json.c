@@ -71,14 +71,16 @@ static bool read_real(const reading *r, const char *key, double low, double high
 
 static bool read_text(const reading *r, const char *key, const char *must) {
   const char *text = json_string_value(json_object_get(r->object, key));
-  return (text && strcmp(text, must) == 0) || wrong(r, key, must);
+  if (text && strcmp(text, must) == 0) return true;
+  return wrong(r, key, must);
 }
 
 static bool read_absent_or(const reading *r, const char *key, json_t *expected, const char *must) {
   const json_t *value = json_object_get(r->object, key);
-  const bool good = !value || json_is_null(value) || json_equal(value, expected);
+  const bool good = !value || json_typeof(value) == JSON_NULL || json_equal(value, expected);
   json_decref(expected);
-  return good || wrong(r, key, must);
+  if (good) return true;
+  return wrong(r, key, must);
 }
 
 /* What another Llama may have and this one has not. */
@@ -105,10 +107,11 @@ static bool read_rope_scaling(const reading *r, train_rope_scaling *s) {
   if (s->kind == TRAIN_ROPE_DEFAULT) return true;
   if (!read_real(r, "factor", 1, 1e6, &s->factor)) return false;
   if (s->kind == TRAIN_ROPE_LINEAR) return true;
-  return read_real(r, "low_freq_factor", 1e-6, 1e6, &s->low_freq_factor) &&
-         read_real(r, "high_freq_factor", 1e-6, 1e6, &s->high_freq_factor) &&
-         (s->low_freq_factor < s->high_freq_factor || wrong(r, "high_freq_factor", "above low_freq_factor")) &&
-         read_whole(r, "original_max_position_embeddings", 1 << 30, &s->original_positions);
+  if (!read_real(r, "low_freq_factor", 1e-6, 1e6, &s->low_freq_factor) ||
+      !read_real(r, "high_freq_factor", 1e-6, 1e6, &s->high_freq_factor))
+    return false;
+  if (s->low_freq_factor >= s->high_freq_factor) return wrong(r, "high_freq_factor", "above low_freq_factor");
+  return read_whole(r, "original_max_position_embeddings", 1 << 30, &s->original_positions);
 }
 
 /* Transformers 4 writes rope_theta and rope_scaling, 5 both in rope_parameters; a configuration of ours has all of them. */
@@ -116,7 +119,8 @@ static bool read_rope(const reading *r, train_config *c) {
   const json_t *theta = json_object_get(r->object, "rope_theta"), *scaling = json_object_get(r->object, "rope_scaling");
   const json_t *parameters = json_object_get(r->object, "rope_parameters");
   const reading older = {scaling, r->path, r->error}, newer = {parameters, r->path, r->error};
-  const bool has_older = scaling && !json_is_null(scaling), has_newer = parameters && !json_is_null(parameters);
+  const bool has_older = scaling && json_typeof(scaling) != JSON_NULL,
+             has_newer = parameters && json_typeof(parameters) != JSON_NULL;
   train_rope_scaling other;
   if (has_older && !read_rope_scaling(&older, &c->rope)) return false;
   if (!has_newer) return read_real(r, "rope_theta", 1, 1e12, &c->rope_theta);
@@ -127,12 +131,13 @@ static bool read_rope(const reading *r, train_config *c) {
                      c->rope.original_positions == other.original_positions;
   if (has_older && !alike) return wrong(r, "rope_scaling", "that of rope_parameters");
   c->rope = other;
-  return !theta || json_number_value(theta) == c->rope_theta || wrong(r, "rope_theta", "that of rope_parameters");
+  if (!theta || json_number_value(theta) == c->rope_theta) return true;
+  return wrong(r, "rope_theta", "that of rope_parameters");
 }
 
 static bool read_config(const reading *r, train_config *c) {
   const json_t *tied = json_object_get(r->object, "tie_word_embeddings");
-  if (!json_is_object(r->object)) return wrong(r, "the JSON", "an object");
+  if (json_typeof(r->object) != JSON_OBJECT) return wrong(r, "the JSON", "an object");
   if (!read_text(r, "model_type", "llama") || !read_text(r, "hidden_act", "silu") ||
       !read_whole(r, "vocab_size", 1 << 24, &c->vocab) || !read_whole(r, "hidden_size", 65536, &c->hidden) ||
       !read_whole(r, "intermediate_size", 1 << 20, &c->intermediate) ||
@@ -141,8 +146,9 @@ static bool read_config(const reading *r, train_config *c) {
       !read_whole(r, "max_position_embeddings", 1 << 20, &c->positions) ||
       !read_real(r, "rms_norm_eps", 0, 1, &c->rms_eps) || !read_rope(r, c))
     return false;
-  if (!json_is_boolean(tied)) return wrong(r, "tie_word_embeddings", "true or false");
-  c->tied = json_is_true(tied);
+  if (!tied || (json_typeof(tied) != JSON_TRUE && json_typeof(tied) != JSON_FALSE))
+    return wrong(r, "tie_word_embeddings", "true or false");
+  c->tied = json_typeof(tied) == JSON_TRUE;
   if (c->hidden % c->heads != 0 || c->hidden / c->heads % 2 != 0)
     return wrong(r, "hidden_size", "an even multiple of num_attention_heads");
   if (c->heads % c->kv_heads != 0) return wrong(r, "num_attention_heads", "a multiple of num_key_value_heads");
@@ -158,7 +164,7 @@ bool train_config_read(const char *folder, train_config *config, train_error *er
   FILE *file = fopen(path, "re");
   if (!file) return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot open %s: %s", path, strerror(errno));
   train_json_begin();
-  json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &broken);
+  json_t *object = train_json_whole(json_loadf(file, JSON_REJECT_DUPLICATES, &broken));
   fclose(file);
   if (!object && train_json_lacked()) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   if (!object)

@@ -22,7 +22,8 @@ bool train_file_create(const char *path, train_file *file, train_error *error) {
       (size_t)snprintf(file->temporary, TRAIN_PATH, "%s.tmp", path) >= TRAIN_PATH)
     return cannot_write(path, ENAMETOOLONG, error);
   file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  return file->descriptor >= 0 || cannot_write(path, errno, error);
+  if (file->descriptor >= 0) return true;
+  return cannot_write(path, errno, error);
 }
 
 void train_file_discard(train_file *file) {
@@ -57,7 +58,8 @@ bool train_file_finish(train_file *file, train_error *error) {
 bool train_file_commit(const char *path, train_error *error) {
   char temporary[TRAIN_PATH + 8];
   snprintf(temporary, sizeof temporary, "%s.tmp", path);
-  return rename(temporary, path) == 0 || cannot_write(path, errno, error);
+  if (rename(temporary, path) == 0) return true;
+  return cannot_write(path, errno, error);
 }
 
 bool train_file_replace(const char *path, const void *bytes, size_t count, train_error *error) {
@@ -78,7 +80,8 @@ bool train_folder_create(const char *path, train_error *error) {
   }
   if (mkdir(part, 0777) != 0 && errno != EEXIST) return cannot_write(path, errno, error);
   if (stat(path, &status) != 0) return cannot_write(path, errno, error);
-  return S_ISDIR(status.st_mode) || cannot_write(path, ENOTDIR, error);
+  if (S_ISDIR(status.st_mode)) return true;
+  return cannot_write(path, ENOTDIR, error);
 }
 
 bool train_folder_same(const char *a, const char *b) {

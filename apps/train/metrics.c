@@ -66,7 +66,7 @@ static size_t format(const train_metrics_row *row, bool json, char line[LINE]) {
 
 static bool parse(const char *line, train_metrics_row *row) {
   train_json_begin();
-  json_t *object = json_loads(line, 0, NULL);
+  json_t *object = train_json_whole(json_loads(line, 0, NULL));
   for (int i = 0; i < COLUMNS; ++i) {
     const json_t *value = json_object_get(object, columns[i].name);
     *cell(row, i) = json_is_number(value) ? json_number_value(value) : NAN;

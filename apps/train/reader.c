@@ -38,7 +38,7 @@ static bool read_ends(const char *folder, const char *name, train_reader *r) {
   train_error none;
   train_json_begin();
   errno = 0;
-  json_t *object = train_path_join(folder, name, path, &none) ? json_load_file(path, 0, NULL) : NULL;
+  json_t *object = train_path_join(folder, name, path, &none) ? train_json_whole(json_load_file(path, 0, NULL)) : NULL;
   if (!object && (errno == ENOMEM || train_json_lacked())) return false;
   const json_t *ends = json_object_get(object, "eos_token_id");
   const size_t count = json_is_array(ends) ? json_array_size(ends) : 1;

@@ -48,7 +48,7 @@ bool train_run_json_write(const char *folder, const train_options *o, const char
     if (train_option_rows[i].name && train_option_rows[i].use != TRAIN_USE_HERE &&
         json_object_set_new(object, train_option_rows[i].name, value_of(o, &train_option_rows[i])) != 0)
       *lacks = train_option_rows[i].name;
-  char *text = train_json_lacked() ? NULL : json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits(o)));
+  char *text = train_json_text(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits(o)));
   json_decref(object);
   if (!text) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   train_file file;
@@ -89,7 +89,7 @@ static bool read_option(const char *path, const char *name, const json_t *value,
                       config ? " that a file may have" : "");
   char origin[TRAIN_PATH + 8];
   train_options all = *o; /* what the command line has must still be right in the file */
-  char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+  char *shown = train_json_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
   if (!shown) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   snprintf(origin, sizeof origin, "%s: ", path);
   const bool good = set(&all, index, value, shown) || train_option_refuse(index, origin, shown, error);
@@ -111,7 +111,7 @@ bool train_run_json_read(const char *path, train_options *o, json_t **kept, trai
   *kept = NULL;
   if (!file) return train_fail(error, TRAIN_EXIT_TROUBLE, "cannot open %s: %s", path, strerror(errno));
   train_json_begin();
-  json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &wrong);
+  json_t *object = train_json_whole(json_loadf(file, JSON_REJECT_DUPLICATES, &wrong));
   fclose(file);
   if (!object && train_json_lacked()) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", path);
   if (!object)

@@ -26,7 +26,7 @@ static char *header_text(train_safetensor *tensors, int64_t count, json_t *metad
                               (json_int_t)t->offset, (json_int_t)offset);
     good = json_object_set_new(header, t->name, entry) == 0;
   }
-  char *text = good && !train_json_lacked() ? json_dumps(header, JSON_COMPACT) : NULL;
+  char *text = good ? train_json_text(header, JSON_COMPACT) : NULL;
   json_decref(header);
   if (!text) return NULL;
   const size_t used = strlen(text), padded = (used + 7) / 8 * 8;

@@ -360,7 +360,7 @@ bool train_tokenizer_read(train_tokenizer *t, train_error *error) {
   json_error_t broken;
   const reading r = {t, error};
   train_json_begin();
-  t->json = json_loadb(t->file, t->file_bytes, JSON_REJECT_DUPLICATES, &broken);
+  t->json = train_json_whole(json_loadb(t->file, t->file_bytes, JSON_REJECT_DUPLICATES, &broken));
   if (!t->json && train_json_lacked()) return train_fail(error, TRAIN_EXIT_TROUBLE, "no memory for %s", t->path);
   if (!t->json) return wrong(&r, "its JSON is broken in line %d: %.120s", broken.line, broken.text);
   t->split = train_split_create(error);

@@ -44,7 +44,6 @@ typedef struct call {
 
 static const char *type_name(int32_t type) {
   switch (type) {
-    case FFI_NONE: return "None";
     case FFI_INT: return "an int";
     case FFI_BOOL: return "a bool";
     case FFI_FLOAT: return "a float";

@@ -81,7 +81,7 @@ static bool keep(const python_pair *pair, PyObject *ctx, PyObject *const *pool) 
 static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   const python_pair *pair = PyCapsule_GetPointer(self, NULL);
   python_op *op = pair->forward;
-  PyObject *pool[POOL], *ctx = args[0];
+  PyObject *pool[POOL + MOST], *ctx = args[0]; /* and the outputs */
   (void)count;
   int64_t used = 0;
   while (used < op->inputs) pool[used] = args[1 + used], ++used;
@@ -113,7 +113,9 @@ static PyObject *gradients_of(const python_pair *pair, PyObject *outputs, PyObje
 /* (ctx, *gradients) */
 static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   const python_pair *pair = PyCapsule_GetPointer(self, NULL);
-  if (tigon_python_ask(pair->keeps_graph, NULL) != 0) return tigon_python_call_with(pair->otherwise, NULL, args, count);
+  const int64_t keeps = tigon_python_ask(pair->keeps_graph, NULL);
+  if (keeps < 0) return NULL;
+  if (keeps) return tigon_python_call_with(pair->otherwise, NULL, args, count);
   PyObject *pool[POOL], *taken[2 * MOST], *held[3], *outputs = NULL, *result = NULL;
   int64_t used = 0;
   int found = 0; /* how many of the ctx's SAVED_TENSORS, KEPT and NEEDED were found */
@@ -134,8 +136,9 @@ static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t coun
 PyObject *tigon_python_pair(python_pair *pair) {
   static PyMethodDef methods[] = {{.name = "forward", .function = forward, .flags = METH_FASTCALL},
                                   {.name = "backward", .function = backward, .flags = METH_FASTCALL}};
-  PyObject *made[] = {tigon_python_function(&methods[0], pair), tigon_python_function(&methods[1], pair)};
-  PyObject *both = made[0] && made[1] ? tigon_python_tuple(NULL, made, 2) : NULL;
+  PyObject *made[2] = {tigon_python_function(&methods[0], pair)};
+  if (made[0]) made[1] = tigon_python_function(&methods[1], pair);
+  PyObject *both = made[1] ? tigon_python_tuple(NULL, made, 2) : NULL;
   for (int i = 0; i < 2; ++i) Py_DecRef(made[i]);
   return both;
 }

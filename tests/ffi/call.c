@@ -2,7 +2,9 @@
 #include <omp.h>
 
 #include "../api/api.h"
+#include "core/context.h"
 #include "ffi/ffi.h"
+#include "ffi/python.h"
 
 typedef int symbol(void *self, const ffi_value *values, int32_t count, ffi_value *result);
 symbol __tvm_ffi_tigon_rms_norm_fwd, __tvm_ffi_tigon_rms_norm_bwd, __tvm_ffi_tigon_rms_norm_bwd_workspace,
@@ -319,9 +321,89 @@ static void test_wrong_lists(void **state) {
   elements[2][1] = number(1);
   assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), -1);
   assert_string_equal(tigon_last_error(NULL), "adamw_step: exp_avg is a float, must be a tensor or None");
+  const ffi_value alone[7] = {[6] = number(0.5)}; /* as in a list of one */
+  assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, alone, 7, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "adamw_step: eps is 0, must be 1.17549e-38 to 3.40282e+38");
   for (int i = 0; i < 4; ++i) lists[i].count = 0;
   assert_int_equal(__tvm_ffi_tigon_adamw_step(NULL, values, 12, NULL), 0);
   assert_true(p[0][0] == 0.5f && p[1][1] == 2.75f);
+}
+
+/* A workspace may have strides and several dimensions, and may be too small to begin at a multiple of 64. */
+static void test_shapes_of_workspaces(void **state) {
+  (void)state;
+  example e;
+  setup(&e);
+  static _Alignas(64) char memory[4096];
+  float rstd[ROWS] = {0.5f, 0.5f, 0.5f, 0.5f, 0.5f}, dx[ROWS * COLS], dw[COLS];
+  DLTensor rstd_view = view(rstd, 1, e.shape), dx_view = view(dx, 2, e.shape), dw_view = view(dw, 1, e.shape + 1);
+  ffi_value values[9] = {tensor(&e.views[0]), tensor(&e.views[0]), tensor(&e.views[1]),
+                         tensor(&rstd_view),  tensor(&dx_view),    tensor(&dw_view)};
+  int64_t shape[3] = {1, 4, 1024}, strides[3] = {7, 1024, 1};
+  DLTensor workspace = {.data = memory, .ndim = 3, .device = {kDLCPU, 0}, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  values[8] = tensor(&workspace);
+  for (int i = 0; i < 2; ++i) {
+    assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 9, NULL), 0);
+    workspace.strides = strides; /* that of an extent of 1 is any */
+  }
+  static const int64_t wrong[][3] = {{INT64_MAX, 4, 1}, {INT64_MAX / 8 + 1, 1, 1}};
+  workspace.strides = NULL;
+  for (int i = 0; i < 2; ++i) {
+    memcpy(shape, wrong[i], sizeof shape);
+    assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 9, NULL), -1);
+    assert_non_null(strstr(tigon_last_error(NULL), "rms_norm_bwd: workspace.shape[0] is "));
+  }
+  shape[0] = 1, shape[1] = 1, shape[2] = 32;
+  workspace.byte_offset = 1;
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 9, NULL), -1);
+  assert_non_null(strstr(tigon_last_error(NULL), "rms_norm_bwd: workspace is NULL, must have "));
+  values[8] = integer(64);
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 9, NULL), -1);
+  assert_string_equal(tigon_last_error(NULL), "rms_norm_bwd: workspace is an int, must be a tensor or None");
+  values[5] = values[8] = (ffi_value){0}; /* without dw none is needed */
+  ffi_value bytes = integer(1);
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd_workspace(NULL, values, 9, &bytes), 0);
+  assert_true(bytes.type == FFI_INT && bytes.integer == 0);
+  values[5] = tensor(&dw_view), values[8] = tensor(&workspace);
+  workspace.data = NULL;
+  assert_int_equal(__tvm_ffi_tigon_rms_norm_bwd(NULL, values, 9, NULL), -1);
+  assert_non_null(strstr(tigon_last_error(NULL), "rms_norm_bwd: workspace is NULL, must have "));
+}
+
+/* A context of another device or stream is kept for those, and what is beyond 64 is not kept. */
+static void test_contexts(void **state) {
+  (void)state;
+  const DLDevice cpu = {kDLCPU, 0};
+  tigon_context *taken[70], *other = NULL;
+  for (int i = 0; i < 2; ++i) {
+    assert_int_equal(tigon_ffi_context_take(cpu, &taken[0]), TIGON_OK);
+    if (i == 0)
+      taken[0]->index = 1;
+    else
+      taken[0]->queue.stream = state;
+    tigon_ffi_context_give(taken[0]);
+    assert_int_equal(tigon_ffi_context_take(cpu, &other), TIGON_OK);
+    assert_ptr_not_equal(other, taken[0]);
+    taken[0]->index = 0, taken[0]->queue.stream = NULL;
+    tigon_ffi_context_give(other);
+  }
+  for (int i = 0; i < 70; ++i) assert_int_equal(tigon_ffi_context_take(cpu, &taken[i]), TIGON_OK);
+  for (int i = 0; i < 70; ++i) tigon_ffi_context_give(taken[i]);
+  example e;
+  setup(&e);
+  assert_int_equal(run(&e), 0);
+}
+
+/* A process without Python has no calls from Python. */
+static int nothing_imported(managed_tensor *managed, PyObject **made) { return (void)managed, (void)made, -1; }
+static int nothing_viewed(PyObject *object, DLTensor *to) { return (void)object, (void)to, -1; }
+static int no_stream(DLDeviceType type, int32_t id, void **stream) { return (void)type, (void)id, (void)stream, -1; }
+static void test_without_python(void **state) {
+  (void)state;
+  const dlpack_exchange exchange = {
+      .version = {1, 0}, .import_managed = nothing_imported, .view = nothing_viewed, .current_stream = no_stream};
+  python_op op = {.exchange = &exchange};
+  assert_null(tigon_python_call(&op));
 }
 
 int main(void) {
@@ -337,6 +419,9 @@ int main(void) {
       cmocka_unit_test(test_devices),
       cmocka_unit_test(test_range_of_workspaces),
       cmocka_unit_test(test_wrong_lists),
+      cmocka_unit_test(test_shapes_of_workspaces),
+      cmocka_unit_test(test_contexts),
+      cmocka_unit_test(test_without_python),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,6 +85,15 @@ static const hostile table[] = {
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
      "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
      -1, 4, "overlaps another"},
+    {"{\"a\":{\"dtype\":1,\"shape\":[2],\"data_offsets\":[0,8]}}", -1, 8, "lacks a dtype, a shape or two data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", -1, 8, "lacks a dtype, a shape or two data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", -1, 8,
+     "lacks a dtype, a shape or two data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", -1, 8, "lacks a dtype, a shape or two data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":8}}", -1, 8,
+     "lacks a dtype, a shape or two data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}", -1, 8,
+     "lacks a dtype, a shape or two data_offsets"},
     {"{\"a\":[1,2]}", -1, 0, "lacks a dtype"},
     {"{\"__metadata__\":[]}", -1, 0, "__metadata__ is no object"},
     {"{\"__metadata__\":{\"step\":5}}", -1, 0, "no text"},
@@ -126,6 +135,32 @@ static void truncated(void **state) {
   assert_false(train_safetensors_open(folder, &reader, &error));
   assert_false(train_safetensors_open("/nonexistent/x", &reader, &error));
   assert_string_equal(error.text, "cannot open /nonexistent/x: No such file or directory");
+}
+
+/* The order in the header is none of the data's, and a tensor may be empty. */
+static void any_order(void **state) {
+  (void)state;
+  const char *header = "{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},"
+                       "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                       "\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]},\"__metadata__\":{}}";
+  train_safetensors reader;
+  train_error error = {0};
+  put(-1, header, strlen(header), 8);
+  assert_true(train_safetensors_open(path, &reader, &error));
+  assert_int_equal(reader.count, 3);
+  assert_string_equal(reader.tensors[0].name, "a");
+  assert_string_equal(reader.tensors[1].name, "e");
+  assert_string_equal(reader.tensors[2].name, "b");
+  const int64_t shape[2] = {1, 1};
+  assert_null(train_safetensors_expect(&reader, "a", "I32", 1, shape, &error));
+  assert_non_null(strstr(error.text, "tensor \"a\" is F32 with 1 dimensions and 4 bytes, must be I32 [1]"));
+  assert_null(train_safetensors_expect(&reader, "a", "F32", 2, shape, &error));
+  assert_non_null(strstr(error.text, "must be F32 [1, 1]"));
+  train_safetensors_close(&reader);
+  static char name[5000];
+  memset(name, 'a', sizeof name - 1);
+  assert_false(train_safetensors_open(name, &reader, &error));
+  assert_string_equal(error.text, "the checkpoint's path is longer than 4095 bytes");
 }
 
 static bool fill(void *user, int64_t index, int64_t first, int64_t count, void *to, train_error *error) {
@@ -190,6 +225,7 @@ static void mutated(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(refuses), cmocka_unit_test(truncated),
-                                     cmocka_unit_test(round_trip), cmocka_unit_test(mutated)};
+                                     cmocka_unit_test(any_order), cmocka_unit_test(round_trip),
+                                     cmocka_unit_test(mutated)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
