@@ -257,6 +257,11 @@ static void each_fails(PyObject *(*call_it)(void), float must) {
 static void test_each_function_fails(void **state) {
   (void)state;
   each_fails(call_operator, 3);
+  PyObject *given = option, *minus = long_of(-1);
+  option = minus;
+  each_fails(call_operator, 3);
+  option = given;
+  Py_DecRef(minus);
   each_fails(call_forward, 3);
   each_fails(call_backward, 3);
   queue = 2, current = 1;
@@ -406,6 +411,21 @@ static void test_pairs(void **state) {
   the_pair.gradients[0] = 0;
 }
 
+/* One output, no options, and a tensor that needs no gradient. */
+static void test_small_pair(void **state) {
+  (void)state;
+  PyObject *two = prepared, *ctx = context_of();
+  prepared = TUPLE(Py_NewRef(two->items[0]), Py_NewRef(two->items[1]), Py_NewRef(two->items[2]));
+  forward_op.outputs = backward_op.outputs = 1, forward_op.options = 0;
+  the_pair.options = the_pair.others = 0, the_pair.returned_count = the_pair.kept_count = 1;
+  the_pair.returned[0] = the_pair.saved[1] = 2, the_pair.kept[0] = -1;
+  ctx->items[2]->items[0]->integer = 0;
+  PyObject *result = call_pair(0, ctx, x, w, w);
+  assert_true(result && first_of(result) == 3 && ctx->items[3]->items[1] == result && ctx->items[1]->items[0] == none);
+  Py_DecRef(result), Py_DecRef(ctx), Py_DecRef(prepared);
+  prepared = two;
+}
+
 /* Structs that no function is made of. */
 static void test_refused(void **state) {
   (void)state;
@@ -434,6 +454,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_statuses, setup, teardown),
       cmocka_unit_test_setup_teardown(test_remembered, setup, teardown),
       cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_small_pair, setup, teardown),
       cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
   };
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,10 +26,10 @@ struct _object {
 };
 
 enum { FOREVER = 1 << 30 };
-PyObject PyFloat_Type = {.references = FOREVER}, PyLong_Type = {.references = FOREVER},
-         PyBool_Type = {.references = FOREVER}, _Py_NoneStruct = {.references = FOREVER, .type = &PyLong_Type};
 static PyObject tensor_type = {.references = FOREVER}, other_type = {.references = FOREVER},
-                dtype_type = {.references = FOREVER};
+                dtype_type = {.references = FOREVER}, none_type = {.references = FOREVER};
+PyObject PyFloat_Type = {.references = FOREVER}, PyLong_Type = {.references = FOREVER},
+         PyBool_Type = {.references = FOREVER}, _Py_NoneStruct = {.references = FOREVER, .type = &none_type};
 static PyObject dtype = {.references = FOREVER, .type = &dtype_type};
 static PyObject *const none = &_Py_NoneStruct;
 static long alive;
