@@ -6,29 +6,14 @@
 
 #include "checkpoint.h"
 #include "config_json.h"
+#include "folder.h"
 #include "pieces.h"
 #include "tiny.h"
 
-static char folder[] = "/tmp/tigon-checkpoint-XXXXXX";
-
-static int setup(void **state) {
-  (void)state;
-  return mkdtemp(folder) ? 0 : 1;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
-}
-
-static char *path_of(const char *sub, const char *name) {
-  static char paths[4][256];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s%s%s", folder, sub, *name ? "/" : "", name);
-  return path;
+static char *path_in(const char *sub, const char *name) {
+  char both[128];
+  snprintf(both, sizeof both, "%s%s%s", sub, *name ? "/" : "", name);
+  return path_of(both);
 }
 
 /* Numbers in every buffer that differ from each other and from `salt` to `salt`. */
@@ -58,9 +43,9 @@ static void save(const char *sub, bool tied, int salt, int64_t step) {
   for (int64_t s = 1; s <= step; ++s)
     tiny_good(train_history_add(&h, 1.0f / (float)(s + salt), 0.5f, &t.error), &t.error);
   tiny_good(train_history_add_eval(&h, step, 2.5f, &t.error), &t.error);
-  tiny_good(train_folder_create(path_of(sub, ""), &t.error), &t.error);
+  tiny_good(train_folder_create(path_in(sub, ""), &t.error), &t.error);
   const train_progress p = {.step = step, .digest = 0xfeedfacecafebeefu, .options = &o, .history = &h};
-  tiny_good(train_checkpoint_save(path_of(sub, ""), &t.model, &p, &t.error), &t.error);
+  tiny_good(train_checkpoint_save(path_in(sub, ""), &t.model, &p, &t.error), &t.error);
   train_history_free(&h);
   tiny_close(&t);
 }
@@ -77,7 +62,7 @@ static void round_trip(void **state) {
     tiny_open(&t, TIGON_BF16, tied, true);
     tiny_open(&want, TIGON_F32, tied, true);
     fill(&want, 20);
-    tiny_good(train_checkpoint_open(path_of("a", ""), &c, &o, &t.error), &t.error);
+    tiny_good(train_checkpoint_open(path_in("a", ""), &c, &o, &t.error), &t.error);
     assert_int_equal(c.step, 5);
     assert_true(c.digest == 0xfeedfacecafebeefu);
     assert_int_equal(o.hidden, 16);
@@ -110,7 +95,7 @@ static void names(void **state) {
   save("n", false, 1, 1);
   train_safetensors file;
   train_error error;
-  tiny_good(train_safetensors_open(path_of("n", "model.safetensors"), &file, &error), &error);
+  tiny_good(train_safetensors_open(path_in("n", "model.safetensors"), &file, &error), &error);
   assert_int_equal(file.count, 2 * 9 + 3);
   static const struct {
     const char *name;
@@ -141,7 +126,7 @@ static int64_t opened_step(const char *sub, train_error *error) {
   train_options o;
   train_checkpoint c;
   train_options_init(&o);
-  if (!train_checkpoint_open(path_of(sub, ""), &c, &o, error)) return -1;
+  if (!train_checkpoint_open(path_in(sub, ""), &c, &o, error)) return -1;
   const int64_t step = c.step;
   train_checkpoint_close(&c);
   return step;
@@ -180,10 +165,10 @@ static void killed_between_renames(void **state) {
     for (int i = 0; i < 3; ++i) {
       char name[64];
       snprintf(name, sizeof name, "%s%s", files[i], i < renamed ? "" : ".tmp");
-      move(path_of("new", files[i]), path_of("old", name));
+      move(path_in("new", files[i]), path_in("old", name));
     }
     assert_int_equal(opened_step("old", &error), renamed == 0 ? 4 : 6);
-    unlink(path_of("old", "model.safetensors.tmp"));
+    unlink(path_in("old", "model.safetensors.tmp"));
   }
 }
 
@@ -196,8 +181,8 @@ static void truncated(void **state) {
       train_error error = {0};
       struct stat status;
       save("cut", false, 1, 4);
-      assert_int_equal(stat(path_of("cut", files[i]), &status), 0);
-      assert_int_equal(truncate(path_of("cut", files[i]), status.st_size * part / 8), 0);
+      assert_int_equal(stat(path_in("cut", files[i]), &status), 0);
+      assert_int_equal(truncate(path_in("cut", files[i]), status.st_size * part / 8), 0);
       assert_int_equal(opened_step("cut", &error), -1);
       assert_non_null(strstr(error.text, files[i]));
       assert_int_equal(error.exit_code, TRAIN_EXIT_TROUBLE);
@@ -265,7 +250,7 @@ static void save_theirs(const char *sub, bool tied, const kind *k) {
   train_safetensors ours;
   train_error error;
   save(sub, tied, 1, 4);
-  const char *path = path_of(sub, "model.safetensors");
+  const char *path = path_in(sub, "model.safetensors");
   tiny_good(train_safetensors_open(path, &ours, &error), &error);
   for (int64_t i = 0; i < ours.count; ++i) ours.tensors[i].dtype = k->dtype;
   json_t *metadata = json_pack("{s:s}", "format", "pt");
@@ -273,8 +258,8 @@ static void save_theirs(const char *sub, bool tied, const kind *k) {
   tiny_good(train_file_commit(path, &error), &error);
   json_decref(metadata);
   train_safetensors_close(&ours);
-  assert_int_equal(unlink(path_of(sub, "optimizer.safetensors")), 0);
-  put(path_of(sub, "config.json"), tied ? THEIRS ROPE ",\"tie_word_embeddings\":true}" : THEIRS ROPE UNTIED "}");
+  assert_int_equal(unlink(path_in(sub, "optimizer.safetensors")), 0);
+  put(path_in(sub, "config.json"), tied ? THEIRS ROPE ",\"tie_word_embeddings\":true}" : THEIRS ROPE UNTIED "}");
 }
 
 static void is_theirs(const train_model *model, const kind *k) {
@@ -299,7 +284,7 @@ static void weights_of_transformers(void **state) {
       train_options_init(&o);
       tiny_open(&t, TIGON_F32, tied, true);
       fill(&t, 3);
-      tiny_good(train_checkpoint_open(path_of("t", ""), &c, &o, &t.error), &t.error);
+      tiny_good(train_checkpoint_open(path_in("t", ""), &c, &o, &t.error), &t.error);
       assert_true(c.weights_only && c.step == 0 && o.tie == (bool)tied);
       assert_true(o.rms_eps == 1e-6 && o.rope_theta == 5e5 && o.seq == 8);
       tiny_good(train_checkpoint_load(&c, &t.model, &h, &t.error), &t.error);
@@ -322,11 +307,11 @@ static void sequences_of_transformers(void **state) {
   train_options_init(&o);
   o.given = UINT64_C(1) << train_option_find("seq");
   o.seq = 4;
-  tiny_good(train_checkpoint_open(path_of("s", ""), &c, &o, &error), &error);
+  tiny_good(train_checkpoint_open(path_in("s", ""), &c, &o, &error), &error);
   assert_int_equal(o.seq, 4);
   train_checkpoint_close(&c);
   o.seq = 9;
-  assert_false(train_checkpoint_open(path_of("s", ""), &c, &o, &error));
+  assert_false(train_checkpoint_open(path_in("s", ""), &c, &o, &error));
   assert_string_equal(error.text, "--seq is 9, must be at most 8 as in the checkpoint");
 }
 
@@ -335,13 +320,13 @@ static void half_is_missing(void **state) {
   (void)state;
   train_error error;
   save("g", false, 1, 4);
-  assert_int_equal(unlink(path_of("g", "optimizer.safetensors")), 0);
+  assert_int_equal(unlink(path_in("g", "optimizer.safetensors")), 0);
   assert_int_equal(opened_step("g", &error), -1);
   assert_non_null(strstr(error.text, "g/optimizer.safetensors: No such file or directory"));
 
   save("g", false, 1, 4);
   save_theirs("t", false, &kinds[0]);
-  move(path_of("t", "model.safetensors"), path_of("g", "model.safetensors"));
+  move(path_in("t", "model.safetensors"), path_in("g", "model.safetensors"));
   assert_int_equal(opened_step("g", &error), -1);
   assert_non_null(strstr(error.text, "is not of the same save as model.safetensors"));
 }
@@ -363,19 +348,19 @@ static void scaled_rope(void **state) {
       {THEIRS UNTIED ROPE "}", {TRAIN_ROPE_DEFAULT, 0, 0, 0, 0}},
   };
   train_error error;
-  tiny_good(train_folder_create(path_of("rope", ""), &error), &error);
+  tiny_good(train_folder_create(path_in("rope", ""), &error), &error);
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
     const train_rope_scaling *want = &all[i].want;
-    put(path_of("rope", "config.json"), all[i].text);
+    put(path_in("rope", "config.json"), all[i].text);
     for (int again = 0; again < 2; ++again) {
       train_config c;
-      tiny_good(train_config_read(path_of("rope", ""), &c, &error), &error);
+      tiny_good(train_config_read(path_in("rope", ""), &c, &error), &error);
       assert_true(c.rope.kind == want->kind && c.rope.factor == want->factor && c.rope_theta == 5e5);
       assert_true(c.rope.low_freq_factor == want->low_freq_factor && c.rope.high_freq_factor == want->high_freq_factor);
       assert_int_equal(c.rope.original_positions, want->original_positions);
       json_t *written = train_config_json(&c);
       assert_true((json_object_get(written, "rope_scaling") != NULL) == (want->kind != TRAIN_ROPE_DEFAULT));
-      assert_int_equal(json_dump_file(written, path_of("rope", "config.json"), 0), 0);
+      assert_int_equal(json_dump_file(written, path_in("rope", "config.json"), 0), 0);
       json_decref(written);
     }
   }
@@ -393,12 +378,12 @@ static void refuses(void **state) {
   train_options_init(&o);
   o.hidden = 64;
   o.given = UINT64_C(1) << train_option_find("hidden");
-  assert_false(train_checkpoint_open(path_of("h", ""), &c, &o, &error));
+  assert_false(train_checkpoint_open(path_in("h", ""), &c, &o, &error));
   assert_string_equal(error.text, "--hidden is 64, must be 16 as in the checkpoint");
   assert_int_equal(error.exit_code, TRAIN_EXIT_USAGE);
 
   save("other", false, 9, 7); /* belongs to another save */
-  move(path_of("other", "optimizer.safetensors"), path_of("h", "optimizer.safetensors"));
+  move(path_in("other", "optimizer.safetensors"), path_in("h", "optimizer.safetensors"));
   assert_int_equal(opened_step("h", &error), -1);
   assert_non_null(strstr(error.text, "is not of the same save as model.safetensors"));
 
@@ -429,7 +414,7 @@ static void refuses(void **state) {
       {THEIRS ROPE UNTIED ",\"head_dim\":8}", "head_dim must be hidden_size / num_attention_heads"},
   };
   for (size_t i = 0; i < sizeof configs / sizeof *configs; ++i) {
-    put(path_of("h", "config.json"), configs[i][0]);
+    put(path_in("h", "config.json"), configs[i][0]);
     assert_int_equal(opened_step("h", &error), -1);
     if (!strstr(error.text, configs[i][1])) fail_msg("\"%s\" lacks \"%s\"", error.text, configs[i][1]);
   }
@@ -445,7 +430,7 @@ static void wrong_shape(void **state) {
   save("w", false, 1, 2);
   tiny_open(&t, TIGON_F32, false, true);
   train_options_init(&o);
-  tiny_good(train_checkpoint_open(path_of("w", ""), &c, &o, &t.error), &t.error);
+  tiny_good(train_checkpoint_open(path_in("w", ""), &c, &o, &t.error), &t.error);
   t.model.tensors[1].cols = 17; /* the first norm */
   assert_false(train_checkpoint_load(&c, &t.model, &h, &t.error));
   assert_non_null(strstr(t.error.text, "\"model.layers.0.input_layernorm.weight\" is F32 with 1 dimensions and 64 "
@@ -468,7 +453,7 @@ typedef struct change {
 static void rewrite(const change *with) {
   train_safetensors old;
   train_error error;
-  const char *path = path_of("c", "optimizer.safetensors");
+  const char *path = path_in("c", "optimizer.safetensors");
   tiny_good(train_safetensors_open(path, &old, &error), &error);
   json_t *metadata = json_deep_copy(json_object_get(old.header, "__metadata__"));
   if (!with->renamed && with->value) json_object_set_new(metadata, with->key, json_string(with->value));
@@ -489,7 +474,7 @@ static bool opens(tiny *t, train_history *h, train_error *error) {
   train_options o;
   train_checkpoint c;
   train_options_init(&o);
-  if (!train_checkpoint_open(path_of("c", ""), &c, &o, error)) return false;
+  if (!train_checkpoint_open(path_in("c", ""), &c, &o, error)) return false;
   const bool good = train_checkpoint_load(&c, &t->model, h, error);
   train_checkpoint_close(&c);
   return good;
@@ -563,14 +548,14 @@ static void given_options(void **state) {
       train_options_init(&o);
       tiny_good(train_option_set(&o, train_option_find(all[i].name), all[i].text, "--", &error), &error);
       o.given = UINT64_C(1) << train_option_find(all[i].name);
-      const bool good = train_checkpoint_open(path_of("o", ""), &c, &o, &error);
+      const bool good = train_checkpoint_open(path_in("o", ""), &c, &o, &error);
       if (good != !all[i].says || (!good && strcmp(error.text, all[i].says) != 0)) fail_msg("\"%s\"", error.text);
       if (good) train_checkpoint_close(&c);
     }
     for (int given = 0; given < 2; ++given) {
       train_options_init(&o);
       o.given = UINT64_C(1) << train_option_find("tie"), o.tie = given;
-      const bool good = train_checkpoint_open(path_of("o", ""), &c, &o, &error);
+      const bool good = train_checkpoint_open(path_in("o", ""), &c, &o, &error);
       assert_true(good == (given == tied));
       if (good) train_checkpoint_close(&c);
       if (!good)

@@ -11,30 +11,15 @@
 #include <cmocka.h>
 
 #include "data.h"
+#include "folder.h"
 #include "utf8.h"
 
-static char folder[] = "/tmp/tigon-data-XXXXXX";
 static train_memory memory;
 static train_error error;
 
-static int setup(void **state) {
-  (void)state;
-  return mkdtemp(folder) ? 0 : 1;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
-}
-
 /* folder/name, filled. The returned path is overwritten by the fourth call after it. */
 static const char *put(const char *name, const void *bytes, size_t count) {
-  static char paths[4][256];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  char *path = path_of(name);
   FILE *file = fopen(path, "wb");
   assert_non_null(file);
   fwrite(bytes, 1, count, file);

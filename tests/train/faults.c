@@ -9,29 +9,8 @@
 #include "checkpoint.h"
 #include "config_json.h"
 #include "faults.h"
+#include "folder.h"
 #include "tiny.h"
-
-static char folder[] = "/tmp/tigon-faults-XXXXXX";
-
-static int setup(void **state) {
-  (void)state;
-  return mkdtemp(folder) ? 0 : 1;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
-}
-
-static char *path_of(const char *name) {
-  static char paths[4][256];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void put(const char *path, const char *text) {
   FILE *file = fopen(path, "wb");
