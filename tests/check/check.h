@@ -165,8 +165,8 @@ tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, in
                                check_fill fill);
 /* An input of the call's dtype whose values are uniform in [-2 factor, 2 factor]; timed ones are in [-factor, factor]. */
 tigon_tensor check_in_scaled(check *k, const char *name, int ndim, const int64_t *shape, double factor);
-/* What run() takes long to derive from other inputs: the which-th such tensor of a case. recall() is true if an earlier run of the
- * case left its values, which it then has. */
+/* What run() takes long to derive from other inputs: the which-th such tensor of a case. recall() is true where it need not. Then
+ * the case is timed, or no bounds are needed and the tensor has the values that an earlier run left. */
 bool check_recall(const check *k, const tigon_tensor *t, int which);
 void check_remember(const check *k, const tigon_tensor *t, int which);
 /* Takes the absolute values of an f32 vector that the run has made. */
