@@ -108,7 +108,7 @@ static error_t parse(int key, char *argument, struct argp_state *state) {
 
 /* What has happened so far; per op the largest error as a share of its bound. */
 typedef struct tally {
-  int64_t passed, failed, skipped, other_kind;
+  int64_t passed, failed, skipped;
   json_t *failures, *entries;
 } tally;
 
@@ -139,16 +139,26 @@ static void record_failure(const options *o, const check_case *c, const tigon_ke
          kernels->variant, tigon_dtype_name(c->dtype), label, failure, repro);
 }
 
+/* One variant of an entry and dtype, and what has happened to it so far. */
+typedef struct subject {
+  const tigon_kernels *kernels, *mutant; /* mutant: run instead, or NULL */
+  bool ended;                            /* there is no further case */
+  int64_t passed, failed, other_kind;    /* other_kind: a sweep counts it */
+  double most;
+  check_errors errors;
+} subject;
+
 /* A sweep's failures count one by one; the first of them is told. */
-static void sweep_entry(const options *o, int entry, tigon_dtype dtype, const tigon_kernels *kernels, tally *t) {
+static void sweep_entry(const options *o, int entry, tigon_dtype dtype, subject *s, tally *t) {
+  const tigon_kernels *kernels = s->kernels;
   const check_target target = {entry, dtype, o->device, kernels};
   const tigon_entry *e = tigon_entry_at(entry);
   if (!(tigon_entry_dtypes(kernels, entry) & TIGON_BIT(dtype))) return;
   check_tally sum = {.part = o->part, .parts = o->parts};
   o->sweep->run(&target, &sum);
-  t->passed += sum.runs - sum.failed;
-  t->failed += sum.failed;
-  t->other_kind = sum.other_kind;
+  s->passed = sum.runs - sum.failed, s->failed = sum.failed;
+  t->passed += s->passed, t->failed += s->failed;
+  s->other_kind = sum.other_kind;
   if (!sum.failed) return;
   char repro[256];
   snprintf(repro, sizeof repro, "tigon check %s --device %s --variant %s --dtype %s --sweep %s", e->op, o->device,
@@ -162,9 +172,10 @@ static void sweep_entry(const options *o, int entry, tigon_dtype dtype, const ti
          e->entry, kernels->variant, tigon_dtype_name(dtype), sum.failure, repro);
 }
 
-/* Is the index-th case among those asked for? */
+/* Is the index-th case among those asked for? Every other one is padded: parts of an even number of them take turns. */
 static bool takes(const options *o, int index, const check_case *c) {
-  if (index % o->parts != o->part - 1) return false;
+  const int turn = o->parts % 2 ? 0 : index / o->parts;
+  if ((index + turn) % o->parts != o->part - 1) return false;
   if (o->label) {
     char label[128];
     check_case_label(c, label);
@@ -175,29 +186,34 @@ static bool takes(const options *o, int index, const check_case *c) {
   return !o->small || elements <= SMALL;
 }
 
-/* All cases of one entry, variant and dtype. Stops at the first failure when `first_only`. */
-static double check_entry(const options *o, int entry, tigon_dtype dtype, const tigon_kernels *kernels,
-                          const tigon_kernels *mutant, bool first_only, check_errors *errors, tally *t) {
-  check_case c;
+static void check_subject(const options *o, const check_case *c, subject *s, tally *t) {
   char failure[512];
-  double most = 0, worst;
-  for (int i = 0; check_case_at(entry, dtype, kernels->tile, i, &c); ++i) {
-    if (!takes(o, i, &c)) continue;
-    switch (check_run_case(&c, o->device, kernels->variant, mutant, o->seed, &worst, errors, failure)) {
-      case CHECK_PASSED: ++t->passed; break;
-      case CHECK_SKIPPED: ++t->skipped; return 0;
-      case CHECK_REFUSED: ++t->skipped; break;
-      case CHECK_FAILED:
-        if (mutant)
-          ++t->failed;
-        else
-          record_failure(o, &c, kernels, failure, worst, t);
-        if (first_only) return worst;
-        break;
-    }
-    most = worst > most ? worst : most;
+  double worst;
+  switch (check_run_case(c, o->device, s->kernels->variant, s->mutant, o->seed, &worst, &s->errors, failure)) {
+    case CHECK_PASSED: ++t->passed, ++s->passed; break;
+    case CHECK_SKIPPED: ++t->skipped, s->ended = true; return;
+    case CHECK_REFUSED: ++t->skipped; break;
+    case CHECK_FAILED:
+      ++s->failed;
+      if (!s->mutant) record_failure(o, c, s->kernels, failure, worst, t);
+      break;
   }
-  return most;
+  s->most = worst > s->most ? worst : s->most;
+}
+
+/* All cases of one entry and dtype, each on all variants, which share what the oracle says of it. A mutant's first failure
+ * ends it. */
+static void check_entry(const options *o, int entry, tigon_dtype dtype, subject *subjects, int count, tally *t) {
+  check_case c;
+  for (int i = 0, left = count; left > 0; ++i) {
+    left = 0;
+    for (subject *s = subjects; s < subjects + count; ++s) {
+      s->ended = s->ended || (s->mutant && s->failed) || !check_case_at(entry, dtype, s->kernels->tile, i, &c);
+      if (s->ended) continue;
+      ++left;
+      if (takes(o, i, &c)) check_subject(o, &c, s, t);
+    }
+  }
 }
 
 static const tigon_backend *backend_of(const options *o) {
@@ -207,61 +223,59 @@ static const tigon_backend *backend_of(const options *o) {
 }
 static const tigon_kernels *const *variants_of(const options *o) { return backend_of(o)->variants(); }
 
-static int count_work(const options *o) {
-  int count = 0;
-  for (const tigon_kernels *const *v = variants_of(o); *v; ++v)
-    for (int e = 0; tigon_entry_at(e); ++e)
-      count += (!o->variant || strcmp((*v)->variant, o->variant) == 0) && wanted(o, tigon_entry_at(e)->op);
-  return count * DTYPES;
+static bool takes_variant(const options *o, const tigon_kernels *kernels) {
+  return !o->variant || strcmp(kernels->variant, o->variant) == 0;
 }
 
-static void record_entry(const tigon_entry *entry, const tigon_kernels *kernels, tigon_dtype dtype, int64_t passed,
-                         int64_t failed, const check_errors *errors, tally *t) {
+static void record_entry(int entry, tigon_dtype dtype, const subject *s, tally *t, term_table *table) {
+  const tigon_entry *e = tigon_entry_at(entry);
+  const char *variant = s->kernels->variant;
+  if (s->passed + s->failed == 0) return;
   json_t *outputs = json_array();
-  for (int i = 0; i < errors->count; ++i) {
-    const check_error *e = &errors->of[i];
-    json_array_append_new(outputs, json_pack("{s:s, s:f, s:f, s:f, s:f, s:I, s:I}", "name", e->output, "ulp", e->ulp,
-                                             "share", e->share, "bound_ulps", e->ulps, "bound_factor", e->factor,
-                                             "elements", (json_int_t)e->elements, "other", (json_int_t)e->other));
+  for (int i = 0; i < s->errors.count; ++i) {
+    const check_error *of = &s->errors.of[i];
+    json_array_append_new(outputs, json_pack("{s:s, s:f, s:f, s:f, s:f, s:I, s:I}", "name", of->output, "ulp", of->ulp,
+                                             "share", of->share, "bound_ulps", of->ulps, "bound_factor", of->factor,
+                                             "elements", (json_int_t)of->elements, "other", (json_int_t)of->other));
   }
-  json_array_append_new(
-      t->entries, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o}", "op", entry->op, "entry", entry->entry,
-                            "variant", kernels->variant, "dtype", tigon_dtype_name(dtype), "passed", (json_int_t)passed,
-                            "failed", (json_int_t)failed, "other_kind", (json_int_t)t->other_kind, "outputs", outputs));
+  json_array_append_new(t->entries,
+                        json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o}", "op", e->op, "entry", e->entry, "variant",
+                                  variant, "dtype", tigon_dtype_name(dtype), "passed", (json_int_t)s->passed, "failed",
+                                  (json_int_t)s->failed, "other_kind", (json_int_t)s->other_kind, "outputs", outputs));
+  term_cell(table, TERM_PLAIN, "%s", e->op);
+  term_cell(table, TERM_PLAIN, "%s", e->entry);
+  term_cell(table, TERM_PLAIN, "%s", variant);
+  term_cell(table, TERM_PLAIN, "%s", tigon_dtype_name(dtype));
+  term_cell(table, TERM_PLAIN, "%lld", (long long)s->passed);
+  term_cell(table, s->failed ? TERM_RED : TERM_PLAIN, "%lld", (long long)s->failed);
+  term_cell(table, TERM_PLAIN, "%.2f", s->most);
 }
+
+enum { VARIANTS = 8 }; /* no device has more */
 
 static void check_all(const options *o, tally *t, term_table *table) {
-  const int total = count_work(o);
-  int done = 0;
-  for (const tigon_kernels *const *v = variants_of(o); *v; ++v) {
-    if (o->variant && strcmp((*v)->variant, o->variant) != 0) continue;
-    for (int e = 0; tigon_entry_at(e); ++e) {
-      const tigon_entry *entry = tigon_entry_at(e);
-      if (!wanted(o, entry->op)) continue;
-      for (int d = 0; d < DTYPES; ++d) {
-        char text[96];
-        snprintf(text, sizeof text, "%s %s %s %s", entry->op, entry->entry, (*v)->variant, tigon_dtype_name(dtypes[d]));
-        term_progress(done++, total, text);
-        if (o->dtype && dtypes[d] != o->dtype) continue;
-        const int64_t passed = t->passed, failed = t->failed;
-        check_errors errors = {0};
-        double most = 0;
-        if (o->sweep)
-          sweep_entry(o, e, dtypes[d], *v, t);
-        else
-          most = check_entry(o, e, dtypes[d], *v, NULL, false, &errors, t);
-        if (t->passed == passed && t->failed == failed) continue;
-        record_entry(entry, *v, dtypes[d], t->passed - passed, t->failed - failed, &errors, t);
-        term_cell(table, TERM_PLAIN, "%s", entry->op);
-        term_cell(table, TERM_PLAIN, "%s", entry->entry);
-        term_cell(table, TERM_PLAIN, "%s", (*v)->variant);
-        term_cell(table, TERM_PLAIN, "%s", tigon_dtype_name(dtypes[d]));
-        term_cell(table, TERM_PLAIN, "%lld", (long long)(t->passed - passed));
-        term_cell(table, t->failed > failed ? TERM_RED : TERM_PLAIN, "%lld", (long long)(t->failed - failed));
-        term_cell(table, TERM_PLAIN, "%.2f", most);
+  int total = 0, done = 0;
+  for (int e = 0; tigon_entry_at(e); ++e) total += wanted(o, tigon_entry_at(e)->op) ? DTYPES : 0;
+  for (int e = 0; tigon_entry_at(e); ++e)
+    for (int d = 0; d < DTYPES && wanted(o, tigon_entry_at(e)->op); ++d) {
+      subject subjects[VARIANTS] = {0};
+      int count = 0;
+      char text[96];
+      snprintf(text, sizeof text, "%s %s %s", tigon_entry_at(e)->op, tigon_entry_at(e)->entry,
+               tigon_dtype_name(dtypes[d]));
+      term_progress(done++, total, text);
+      if (o->dtype && dtypes[d] != o->dtype) continue;
+      for (const tigon_kernels *const *v = variants_of(o); *v; ++v)
+        if (takes_variant(o, *v)) {
+          if (count == VARIANTS) abort();
+          subjects[count++].kernels = *v;
+        }
+      if (!o->sweep) check_entry(o, e, dtypes[d], subjects, count, t);
+      for (subject *s = subjects; s < subjects + count; ++s) {
+        if (o->sweep) sweep_entry(o, e, dtypes[d], s, t);
+        record_entry(e, dtypes[d], s, t, table);
       }
     }
-  }
   term_progress(total, total, "");
 }
 
@@ -308,8 +322,12 @@ static bool is_noticed(const options *o, const tigon_kernels *kernels, int entry
   tigon_kernels wrong = *kernels;
   mutant->apply(&wrong);
   tally t = {0};
-  for (int d = 0; d < 2 && t.failed == 0; ++d) check_entry(o, entry, dtypes[d], kernels, &wrong, true, NULL, &t);
-  return t.failed > 0;
+  subject s = {.kernels = kernels, .mutant = &wrong};
+  for (int d = 0; d < 2 && !s.failed; ++d) {
+    s.ended = false;
+    check_entry(o, entry, dtypes[d], &s, 1, &t);
+  }
+  return s.failed > 0;
 }
 
 /* Every mutant must be noticed, on the best variant. */
@@ -385,7 +403,7 @@ static int digest_all(const options *o) {
   term_table *table = term_table_new(columns, sizeof columns / sizeof *columns);
   tally t = {.failures = json_array(), .entries = json_array()};
   for (const tigon_kernels *const *v = variants_of(o); *v; ++v) {
-    if (o->variant && strcmp((*v)->variant, o->variant) != 0) continue;
+    if (!takes_variant(o, *v)) continue;
     tigon_context *context = cli_context(o->command, o->device, (*v)->variant, 0);
     for (int e = 0; tigon_entry_at(e); ++e)
       if (wanted(o, tigon_entry_at(e)->op)) digest_entry(o, context, e, &t, table);

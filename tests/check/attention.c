@@ -424,7 +424,9 @@ static void bwd(check *k) {
   double *dq = check_doubles(k, elements(&c.dq));
   double *dk = packed ? dq : check_doubles(k, elements(&c.dk)), *dv = packed ? dq : check_doubles(k, elements(&c.dv));
   double *o = check_doubles(k, c.head_dim), *ignored = check_doubles(k, c.head_dim + 1);
-  for (int64_t i = 0; !k->timed && i < c.batch * c.q_heads * c.tokens; ++i) { /* forward's o and lse */
+  /* Forward's o and lse. */
+  const bool derived = check_recall(k, &c.o_.base, 0) && check_recall(k, &lse, 1);
+  for (int64_t i = 0; !derived && i < c.batch * c.q_heads * c.tokens; ++i) {
     const query q = query_of(&c, i / c.tokens / c.q_heads, i % c.tokens, i / c.tokens % c.q_heads);
     bound_query(&c, &q, o, ignored, &ignored[c.head_dim]);
     for (int64_t d = 0; d < c.head_dim; ++d)
@@ -433,6 +435,7 @@ static void bwd(check *k) {
     if (k->oracle) bound_gradients(&c, &q, (double)(float)q.lse, dq, dk, dv);
     if (k->oracle && dsinks.ndim) bound_sink(&c, &q, (double)(float)q.lse, sink_bound);
   }
+  if (!derived) check_remember(k, &c.o_.base, 0), check_remember(k, &lse, 1);
   tigon_attention_bwd_args args = {.d_o = c.d_o.view,
                                    .q = c.q.view,
                                    .k = c.k.view,

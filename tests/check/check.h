@@ -25,12 +25,14 @@ typedef enum check_fill {
   CHECK_CANCEL,   /* neighbours that cancel but for 2^-8 of them */
   CHECK_FILLS,
   CHECK_SHIFTED = CHECK_FILLS, /* [9998, 10002): for an op that subtracts; not walked, its run() asks for it */
+  CHECK_DERIVED,               /* run() works it out from other inputs; not walked */
 } check_fill;
 
 /* Which end of a buffer touches a protected page. STRANGE is END with strides of extents of 1 that nobody may use. */
 typedef enum check_place { CHECK_END, CHECK_START, CHECK_STRANGE } check_place;
 
 typedef struct check check;
+typedef struct check_limit check_limit;
 typedef struct check_timed check_timed; /* what a case that is timed keeps: check/cases.h */
 typedef struct check_twist check_twist;
 
@@ -120,9 +122,9 @@ struct check {
   int64_t dims[CHECK_DIMS];
   int option;
   check_fill fill;
-  int alike;                       /* the next tensor is padded like the one made so many before it; 0: like none */
-  const check *oracle;             /* NULL while this is the oracle's run, or a timed one: neither needs bounds */
-  check_timed *timed;              /* NULL, or the run ends at its call */
+  int alike;           /* the next tensor is padded like the one made so many before it; 0: like none */
+  const check *oracle; /* NULL where no bounds are needed: in the oracle's run, a timed one, or where they are known */
+  check_timed *timed;  /* NULL, or the run ends at its call */
   const struct bench_point *point; /* the size of a timed case, for what dims do not say; NULL elsewhere */
   /* ---- the harness's own ---- */
   int entry;   /* in ops.def */
@@ -138,6 +140,9 @@ struct check {
   tigon_status status;      /* status of the call */
   int64_t other_kind;       /* elements that are a NaN for an Inf, or the reverse, in a sweep that planted a value */
   unsigned float_state;     /* the caller's float state, before the call */
+  const check *expected;    /* the oracle's run, where bounds are known, too; NULL: the run is not compared with it */
+  check_limit *limits;      /* bounds that the run worked out; the oracle's: those of its first run on the device */
+  int limit_count;
 };
 
 /* [rows, cols] shapes around the variant's tile, primes, powers of two and their neighbours, and wide rows. */
@@ -160,6 +165,10 @@ tigon_tensor check_inout_dense(check *k, const char *name, tigon_dtype dtype, in
                                check_fill fill);
 /* An input of the call's dtype whose values are uniform in [-2 factor, 2 factor]; timed ones are in [-factor, factor]. */
 tigon_tensor check_in_scaled(check *k, const char *name, int ndim, const int64_t *shape, double factor);
+/* What run() takes long to derive from other inputs: the which-th such tensor of a case. recall() is true where it need not. Then
+ * the case is timed, or no bounds are needed and the tensor has the values that an earlier run left. */
+bool check_recall(const check *k, const tigon_tensor *t, int which);
+void check_remember(const check *k, const tigon_tensor *t, int which);
 /* Takes the absolute values of an f32 vector that the run has made. */
 void check_make_positive(check *k, const tigon_tensor *vector);
 /* A word for the op's error, 0. */

@@ -231,8 +231,9 @@ static void bwd(check *k) {
   if (c.o.dentropy) entropy = check_inout_dense(k, "entropy", TIGON_F32, 1, &c.rows, CHECK_UNIFORM);
   const tigon_tensor dlogits = c.o.in_place ? c.a.logits : check_out(k, "dlogits", k->dtype, 2, k->dims);
   double *scale = check_doubles(k, c.rows * c.cols);
-  read_logits(k, &c.l, &c.a.logits, !k->timed);
-  for (int64_t r = 0; !k->timed && r < c.rows; ++r) {
+  const bool derived = check_recall(k, &lse, 0) && (!c.o.dentropy || check_recall(k, &entropy, 1));
+  read_logits(k, &c.l, &c.a.logits, !derived);
+  for (int64_t r = 0; !derived && r < c.rows; ++r) {
     double largest;
     ((float *)lse.data)[r] = (float)lse_of(&c.l, r, &largest);
     if (c.o.dentropy) ((float *)entropy.data)[r] = (float)entropy_of(&c.l, r);
@@ -240,6 +241,8 @@ static void bwd(check *k) {
     const row w = row_of(&c, r);
     bound_dlogits(&c, &w, r, scale + r * c.cols);
   }
+  if (!derived) check_remember(k, &lse, 0);
+  if (!derived && c.o.dentropy) check_remember(k, &entropy, 1);
   tigon_cross_entropy_bwd_args args = {.logits = c.a.logits,
                                        .labels = c.a.labels,
                                        .lse = lse,

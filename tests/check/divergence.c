@@ -305,14 +305,16 @@ static void bwd(check *k) {
   const tigon_tensor stats = check_inout_dense(k, "stats", TIGON_F32, 2, of_stats, CHECK_UNIFORM);
   const tigon_tensor dinput = make_dinput(&c);
   double *bound = check_doubles(k, c.rows * c.cols);
-  c.x = read(&c, &c.a.input, !k->timed), c.t = read(&c, &c.a.target, !k->timed);
-  for (int64_t r = 0; !k->timed && r < c.rows; ++r) {
+  const bool derived = check_recall(k, &stats, 0);
+  c.x = read(&c, &c.a.input, !derived), c.t = read(&c, &c.a.target, !derived);
+  for (int64_t r = 0; !derived && r < c.rows; ++r) {
     row w = row_of(&c, r);
     float *at = (float *)stats.data + 3 * r;
     at[0] = (float)w.q.lse, at[1] = (float)w.t.lse, at[2] = (float)w.m;
     give_stats(&w, at);
     if (k->oracle && row_counts(&c.l, r)) bound_dinput(&c, &w, r, bound + r * c.cols);
   }
+  if (!derived) check_remember(k, &stats, 0);
   tigon_divergence_bwd_args args = {.input = c.a.input,
                                     .target = c.a.target,
                                     .labels = c.a.labels,

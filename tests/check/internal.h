@@ -22,6 +22,13 @@ typedef struct check_buffer {
   bool bounded;
 } check_buffer;
 
+/* A bound of an output. of[i] is that of element i of the view, negative where the terms of a sum cancelled. */
+struct check_limit {
+  int buffer;
+  tigon_tensor view; /* into the buffer, transposed or not */
+  double ulps, factor, *of;
+};
+
 /* How a run differs from that of its case. */
 struct check_twist {
   int64_t dims[CHECK_DIMS]; /* instead of the shape's, unless 0 */
@@ -91,7 +98,8 @@ bool check_buffers_intact(check *k);
 void check_unwritten(check *k);
 /* Takes the bytes of all buffers for what they were before the call. */
 void check_snapshot(check *k);
-/* Outputs without a bound against the oracle's, exactly. */
+/* Outputs against the oracle's: within its limits, and those without a bound exactly. */
+void check_known(check *k);
 void check_exact(check *k);
 /* All outputs of two runs of one case, bit by bit; they may lie differently. */
 bool check_same_bits(check *k, const check *other, const char *what);
@@ -101,7 +109,7 @@ void check_release(check *k);
 /* For a thread that ends: returns the mappings that check_release() kept for its next run. */
 void check_drop_spares(void);
 
-/* One run; what it made stays in k. `oracle` is NULL on the oracle. */
+/* One run; what it made stays in k. `oracle` is NULL on the oracle. If it has limits, they are not worked out again. */
 void check_run(check *k, const check_case *c, tigon_context *context, uint64_t seed, check_place place,
                const check *oracle, const check_twist *twist);
 void check_add_errors(check_errors *to, const check_errors *from);

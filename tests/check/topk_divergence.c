@@ -295,14 +295,16 @@ static void bwd(check *k) {
   const tigon_tensor stats = check_inout_dense(k, "stats", TIGON_F32, 2, of_stats, CHECK_UNIFORM);
   const tigon_tensor dinput = make_dinput(&c);
   double *bound = check_doubles(k, c.rows * c.cols);
-  row w = begin_rows(&c, !k->timed);
-  for (int64_t r = 0; !k->timed && r < c.rows; ++r) {
+  const bool derived = check_recall(k, &stats, 0);
+  row w = begin_rows(&c, !derived);
+  for (int64_t r = 0; !derived && r < c.rows; ++r) {
     find_row(&c, r, &w);
     float *at = (float *)stats.data + 3 * r;
     at[0] = (float)w.lse, at[1] = (float)w.outside, at[2] = (float)w.m;
     give_stats(&c, r, &w, at);
     if (k->oracle && row_counts(&c.l, r)) bound_dinput(&c, &w, r, bound + r * c.cols);
   }
+  if (!derived) check_remember(k, &stats, 0);
   tigon_topk_divergence_bwd_args args = {.input = c.a.input,
                                          .target = c.a.target,
                                          .target_ids = c.a.target_ids,
