@@ -7,7 +7,8 @@
 typedef struct args {
   tigon_tensor x, y;
   const void *const *x_blocks, *const *y_blocks;
-  double number;
+  void *workspace;
+  size_t workspace_bytes;
   uint64_t reserved[TIGON_RESERVED];
 } args;
 
@@ -25,7 +26,8 @@ static const tigon_field turned[] = {TENSOR(x, TIGON_FIELD_TURNED), TENSOR(y, TI
 static const tigon_field lists[] = {TENSOR(x, TIGON_FIELD_OUT),
                                     {AT(x_blocks), .kind = TIGON_FIELD_BLOCKS},
                                     TENSOR(y, TIGON_FIELD_OUT),
-                                    {AT(y_blocks), .kind = TIGON_FIELD_BLOCKS}};
+                                    {AT(y_blocks), .kind = TIGON_FIELD_BLOCKS},
+                                    {AT(workspace), .kind = TIGON_FIELD_WORKSPACE}};
 static const tigon_field words[] = {{AT(reserved), .kind = TIGON_FIELD_RESERVED}};
 static const tigon_schema pair_schema = SCHEMA(pair), turned_schema = SCHEMA(turned), lists_schema = SCHEMA(lists),
                           words_schema = SCHEMA(words);
@@ -111,11 +113,12 @@ static void test_lists_of_words(void **state) {
 
 /* ---- blocks ---- */
 
-static tigon_status blocks(tigon_context *c, const args *a) {
+static tigon_status blocks_beside(tigon_context *c, const args *a, size_t needed) {
   args to;
   const tigon_status status = check(c, &lists_schema, a, &to);
-  return status == TIGON_OK ? tigon_check_blocks(c, &to, 0) : status;
+  return status == TIGON_OK ? tigon_check_blocks(c, &to, needed) : status;
 }
+static tigon_status blocks(tigon_context *c, const args *a) { return blocks_beside(c, a, 0); }
 
 static void test_blocks(void **state) {
   const void *x[2] = {data, data + 8}, *y[2] = {data + 16, data + 24};
@@ -136,6 +139,24 @@ static void test_blocks(void **state) {
   assert_int_equal(blocks(*state, &a), TIGON_OK);
   a.y.shape[0] = 0;
   assert_int_equal(blocks(*state, &a), TIGON_OK);
+}
+
+/* A workspace that is not used may lie anywhere. */
+static void test_blocks_and_workspace(void **state) {
+  const void *x[1] = {data + 16}, *y[1] = {data + 32};
+  args a = {.x = tigon_tensor_2d(NULL, TIGON_F32, 1, 4),
+            .y = tigon_tensor_2d(NULL, TIGON_F32, 1, 4),
+            .x_blocks = x,
+            .y_blocks = y,
+            .workspace = data,
+            .workspace_bytes = 64};
+  assert_int_equal(blocks_beside(*state, &a, 64), TIGON_OK);
+  a.workspace_bytes = 68;
+  api_expect(*state, blocks_beside(*state, &a, 64), TIGON_ERROR_ALIAS,
+             "test_call: workspace overlaps x_blocks[0], must be apart");
+  assert_int_equal(blocks_beside(*state, &a, 0), TIGON_OK);
+  a.workspace = NULL;
+  assert_int_equal(blocks_beside(*state, &a, 64), TIGON_OK); /* that it is NULL is another check's to say */
 }
 
 /* ---- numbers ---- */
@@ -193,11 +214,12 @@ static void test_indices(void **state) {
 }
 
 static void test_absent_vector(void **state) {
-  const tigon_tensor none = {0};
+  const tigon_tensor none = {0}, x = tigon_tensor_1d(data, TIGON_F32, 3);
   assert_int_equal(tigon_check_vector(*state, "v", &none, 5, "why"), TIGON_OK);
+  assert_int_equal(tigon_check_same_extent(*state, "v", &none, 0, (tigon_dim){"x", &x, 0}), TIGON_OK);
 }
 
-/* Of an element alone: a tensor whose dtype none before it gives, beside a field of the struct. */
+/* A list's element has a tensor whose dtype none before it gives; a field of the struct stands between. */
 static void test_dtype_of_element(void **state) {
 #define EACH(field, bits, to) \
   { AT(field), .shape = "?", .dtypes = ANY_DTYPE, .flags = bits, .as = 'T', .gives = to }
@@ -254,12 +276,20 @@ static void test_rows(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_far_layouts),       cmocka_unit_test(test_straight_strides),
-                                     cmocka_unit_test(test_free_strides),      cmocka_unit_test(test_same_view),
-                                     cmocka_unit_test(test_lists_of_words),    cmocka_unit_test(test_blocks),
-                                     cmocka_unit_test(test_numbers),           cmocka_unit_test(test_reserved),
-                                     cmocka_unit_test(test_endless_workspace), cmocka_unit_test(test_indices),
-                                     cmocka_unit_test(test_absent_vector),     cmocka_unit_test(test_dtype_of_element),
-                                     cmocka_unit_test(test_workspace_answers), cmocka_unit_test(test_rows)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_far_layouts),
+                                     cmocka_unit_test(test_straight_strides),
+                                     cmocka_unit_test(test_free_strides),
+                                     cmocka_unit_test(test_same_view),
+                                     cmocka_unit_test(test_lists_of_words),
+                                     cmocka_unit_test(test_blocks),
+                                     cmocka_unit_test(test_blocks_and_workspace),
+                                     cmocka_unit_test(test_numbers),
+                                     cmocka_unit_test(test_reserved),
+                                     cmocka_unit_test(test_endless_workspace),
+                                     cmocka_unit_test(test_indices),
+                                     cmocka_unit_test(test_absent_vector),
+                                     cmocka_unit_test(test_dtype_of_element),
+                                     cmocka_unit_test(test_workspace_answers),
+                                     cmocka_unit_test(test_rows)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
