@@ -101,11 +101,9 @@ static tigon_status check_lists(tigon_context *context, const list *out, const l
   return TIGON_OK;
 }
 
-enum { LISTS = 4 };
-
 tigon_status tigon_check_blocks(tigon_context *context, const void *args, size_t needed) {
   const tigon_schema *schema = context->checked;
-  list lists[LISTS];
+  list lists[TIGON_MAX_BLOCKS];
   int count = 0;
   const struct {
     const void *data;
@@ -115,7 +113,7 @@ tigon_status tigon_check_blocks(tigon_context *context, const void *args, size_t
   for (int i = 0; i < schema->count; ++i) {
     if (schema->fields[i].kind == TIGON_FIELD_WORKSPACE)
       workspace = (const void *)((const char *)args + schema->fields[i].offset);
-    if (count < LISTS && tigon_blocks_at(schema, i, args)) lists[count++] = list_of(schema, i, args);
+    if (tigon_blocks_at(schema, i, args)) lists[count++] = list_of(schema, i, args);
   }
   for (int k = 0; k < count; ++k) TIGON_TRY(check_addresses(context, &lists[k]));
   for (int k = 0; k < count; ++k) {

@@ -4,6 +4,8 @@
 
 #include "core/check.h"
 
+enum { TIGON_MAX_BLOCKS = 4 }; /* lists of an entry */
+
 /* The addresses of field `index`'s blocks; NULL: the tensor has them itself. The field after it may be such a list. */
 const void *const *tigon_blocks_at(const tigon_schema *schema, int index, const void *args);
 

@@ -10,6 +10,7 @@
 
 #include "core/blocks.h"
 #include "core/schema.h"
+#include "core/text.h"
 
 /* "<entry>: <sentence>" */
 #define FAIL(status, format, ...) \
@@ -28,10 +29,9 @@ const char *tigon_field_name(const tigon_context *context, const tigon_field *fi
 
 static tigon_status fail_dtype(tigon_context *context, const tigon_field *field, tigon_dtype dtype) {
   char names[64] = "";
-  size_t used = 0;
   for (unsigned d = 1; d < 32; ++d)
     if (field->dtypes & TIGON_BIT(d))
-      used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", tigon_dtype_name(d));
+      tigon_append(names, sizeof names, "%s%s", *names ? ", " : "", tigon_dtype_name(d));
   if (tigon_dtype_size(dtype)) return FAIL(INVALID, "%s.dtype is %s, must be %s", NAME, tigon_dtype_name(dtype), names);
   return FAIL(INVALID, "%s.dtype is %d, must be %s", NAME, (int)dtype, names);
 }
@@ -222,11 +222,8 @@ tigon_status tigon_check_field(tigon_context *context, const tigon_field *field,
         if (((const uint64_t *)value)[i])
           return FAIL(INVALID, "%s[%d] is %" PRIu64 ", must be 0", NAME, i, ((const uint64_t *)value)[i]);
       return TIGON_OK;
-    case TIGON_FIELD_TENSOR:
-    case TIGON_FIELD_WORKSPACE:
-    case TIGON_FIELD_BLOCKS: break;
+    default: return TIGON_OK;
   }
-  return TIGON_OK;
 }
 
 tigon_status tigon_check_workspace(tigon_context *context, const void *workspace, size_t bytes, size_t needed) {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/text.h"
+
 static const tigon_kernels none; /* lent by most backends */
 
 /* For calls without a context. */
@@ -53,10 +55,8 @@ static bool split_device(const char *text, char name[16], int *index) {
 
 /* "cpu, ref" */
 static const char *backend_names(char *text, size_t size) {
-  size_t used = 0;
   text[0] = 0;
-  for (int i = 0; tigon_backend_at(i) && used < size; ++i)
-    used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", tigon_backend_at(i)->name);
+  for (int i = 0; tigon_backend_at(i); ++i) tigon_append(text, size, "%s%s", i ? ", " : "", tigon_backend_at(i)->name);
   return text;
 }
 
@@ -64,9 +64,9 @@ static const char *backend_names(char *text, size_t size) {
 static const char *device_names(const tigon_backend *backend, char *text, size_t size) {
   const char *reason;
   const int count = backend->count(&reason);
-  size_t used = 0;
-  for (int i = 0; i < count && used < size; ++i)
-    used += (size_t)snprintf(text + used, size - used, "%s%s:%s", i ? ", " : "", backend->name, backend->name_of(i));
+  text[0] = 0;
+  for (int i = 0; i < count; ++i)
+    tigon_append(text, size, "%s%s:%s", i ? ", " : "", backend->name, backend->name_of(i));
   return text;
 }
 
@@ -74,10 +74,10 @@ static tigon_status choose_backend(const char *device, const tigon_backend **bac
   const char *reason = "";
   char names[256];
   *index = 0;
-  if (!device) {
-    for (int i = 0; (*backend = tigon_backend_at(i)); ++i)
-      if ((*backend)->count(&reason) > 0) return TIGON_OK;
-    return tigon_fail(NULL, TIGON_ERROR_DEVICE, "context: no device is there: %s", reason);
+  if (!device) { /* the CPU is always there */
+    int i = 0;
+    while ((*backend = tigon_backend_at(i))->count(&reason) == 0) ++i;
+    return TIGON_OK;
   }
   char name[16] = "";
   const bool split = split_device(device, name, index);
@@ -102,10 +102,9 @@ static tigon_status choose_variant(const tigon_backend *backend, int index, cons
   *kernels = backend->best ? backend->best(index) : list[0];
   if (!variant || !*variant) return TIGON_OK;
   char names[128] = "";
-  size_t used = 0;
   for (; *list; ++list) {
     if (strcmp((*list)->variant, variant) == 0) return *kernels = *list, TIGON_OK;
-    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", (*list)->variant);
+    tigon_append(names, sizeof names, "%s%s", *names ? ", " : "", (*list)->variant);
   }
   return tigon_fail(NULL, TIGON_ERROR_INVALID, "context: variant is \"%s\", must be one of %s on this machine's %s",
                     variant, names, backend->name);

@@ -277,7 +277,7 @@ tigon_status tigon_check_fields(tigon_context *context, void *args, bool shape_o
   context->shape_only = shape_only;
   for (int i = schema->count - 1; i >= 0 && schema->fields[i].kind == TIGON_FIELD_RESERVED; --i) {
     const void *value = (const char *)args + schema->fields[i].offset;
-    if (!is_in_order(&schema->fields[i], value)) TIGON_TRY(tigon_check_field(context, &schema->fields[i], value));
+    if (!is_in_order(&schema->fields[i], value)) return tigon_check_field(context, &schema->fields[i], value);
   }
   TIGON_TRY(tigon_check_tensors(context, args, NULL, shape_only));
   return relate(context, args, NULL);

@@ -9,6 +9,7 @@
 #include "core/context.h"
 #include "core/devices.h"
 #include "core/machine.h"
+#include "core/text.h"
 #include "opencl/program.h"
 
 #ifdef __GLIBC__
@@ -113,13 +114,12 @@ static void tell_device(const telling *t, const tigon_backend *backend, const ch
   tigon_context *context;
   const tigon_context_desc desc = {.device = name};
   char variants[256] = "";
-  size_t used = 0;
   if (tigon_context_create(&desc, &context) != TIGON_OK) {
     tell(t, "devices", name, "not there: %s", tigon_last_error(NULL));
     return;
   }
-  for (const tigon_kernels *const *v = backend->variants(); *v && used < sizeof variants; ++v)
-    used += (size_t)snprintf(variants + used, sizeof variants - used, "%s%s", used ? " " : "", (*v)->variant);
+  for (const tigon_kernels *const *v = backend->variants(); *v; ++v)
+    tigon_append(variants, sizeof variants, "%s%s", *variants ? " " : "", (*v)->variant);
   char what[64];
   if (backend->host_memory)
     snprintf(what, sizeof what, "%d threads", context->queue.threads);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/machine.h"
+#include "core/text.h"
 
 /* Did a file, which may be there, not open for want of memory? */
 static _Thread_local bool lacked;
@@ -43,7 +44,7 @@ static int64_t cache_bytes(int level) {
     char path[96], text[32] = "", type[32] = "";
     const char *const names[] = {"level", "type", "size"};
     char *const values[] = {text, type, text};
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0;; ++i) { /* to the size, or to what says that it is another cache */
       snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, names[i]);
       FILE *file = open_to_read(path);
       if (!file) return 0;
@@ -81,13 +82,11 @@ void tigon_machine_read(tigon_machine *machine) {
   cpuinfo("flags", flags + 1, sizeof flags - 2);
   if (!flags[1]) cpuinfo("Features", flags + 1, sizeof flags - 2);
   strcat(flags, " ");
-  size_t used = 0;
-  for (size_t i = 0; i < sizeof wanted / sizeof *wanted && used < sizeof machine->features; ++i) {
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; ++i) {
     char word[32];
     snprintf(word, sizeof word, " %s ", wanted[i]);
     if (strstr(flags, word))
-      used += (size_t)snprintf(machine->features + used, sizeof machine->features - used, "%s%s", used ? " " : "",
-                               wanted[i]);
+      tigon_append(machine->features, sizeof machine->features, "%s%s", *machine->features ? " " : "", wanted[i]);
   }
   machine->lacked_memory = lacked;
 }

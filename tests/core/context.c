@@ -43,6 +43,19 @@ static void test_create(void **state) {
          "context: device is \"cpu:x\", must be one of cuda, npu, xpu, cpu, opencl, ref, ascend-sim");
   refuse((tigon_context_desc){.device = "cpu:7"}, TIGON_ERROR_DEVICE,
          "context: device is \"cpu:7\", must be below cpu:1");
+  static const char *const no_devices[] = {"tpu:1", "cpu:1x", "cpu:-1", "cpu:1024", "cpu:", "sixteen-letters!"};
+  for (size_t i = 0; i < sizeof no_devices / sizeof *no_devices; ++i) {
+    char sentence[160];
+    snprintf(sentence, sizeof sentence,
+             "context: device is \"%s\", must be one of cuda, npu, xpu, cpu, opencl, ref, ascend-sim", no_devices[i]);
+    refuse((tigon_context_desc){.device = no_devices[i]}, TIGON_ERROR_INVALID, sentence);
+  }
+  tigon_context *none = NULL;
+  assert_int_equal(tigon_context_create(&(tigon_context_desc){.device = "ascend-sim:x"}, &none), TIGON_ERROR_INVALID);
+  assert_memory_equal(tigon_last_error(NULL),
+                      "context: device is \"ascend-sim:x\", must be one of ascend-sim:910B1, ascend-sim:", 79);
+  assert_int_equal(tigon_context_create(&(tigon_context_desc){.device = "cpu", .variant = ""}, &none), TIGON_OK);
+  tigon_context_destroy(none);
   refuse((tigon_context_desc){.device = "ref", .variant = "avx9"}, TIGON_ERROR_INVALID,
          "context: variant is \"avx9\", must be one of ref on this machine's ref");
   refuse((tigon_context_desc){.threads = -1}, TIGON_ERROR_INVALID, "context: threads is -1, must be >= 0");

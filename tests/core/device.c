@@ -1,6 +1,7 @@
 /* A device that fails, one that records, and handles that are NULL: what the calls on a context then say. */
 #include "api/api.h"
-#include "core/context.h"
+#include "core/check.h"
+#include "core/devices.h"
 #include "core/machine.h"
 #include "core/outside.h"
 
@@ -189,6 +190,36 @@ static void test_composites(void **state) {
 #undef NEEDS
 }
 
+/* A table without kernels has no entry; only those of attention can be exact. */
+static void test_grades(void **state) {
+  const tigon_context *c = *state;
+  static const tigon_kernels none;
+  tigon_kernels rounded = *c->kernels;
+  const tigon_entry *e;
+  rounded.attention_fwd.rounded = true;
+  for (int i = 0; (e = tigon_entry_at(i)); ++i) {
+    assert_int_equal(tigon_entry_dtypes(&none, i), 0);
+    const bool grades = tigon_is_listed("attention_fwd attention_bwd", tigon_schema_at(i)->name);
+    const char *own = tigon_entry_grade(&none, i), *grade = tigon_entry_grade(&rounded, i);
+    assert_true(grades == (own != NULL));
+    if (!own) continue;
+    assert_string_equal(own, "exact");
+    assert_string_equal(grade, strcmp(e->entry, "fwd") == 0 ? "rounded" : "exact");
+  }
+}
+
+static void test_device_names(void **state) {
+  (void)state;
+  char name[TIGON_DEVICE_NAME];
+  const tigon_backend *cpu = tigon_backend_find("cpu"), *sim = tigon_backend_find("ascend-sim");
+  tigon_backend_device_name(cpu, 1, 2, name);
+  assert_string_equal(name, "cpu:1");
+  tigon_backend_device_name(cpu, 0, 1, name);
+  assert_string_equal(name, "cpu");
+  tigon_backend_device_name(sim, sim->find("910B4"), 1, name);
+  assert_string_equal(name, "ascend-sim:910B4");
+}
+
 /* ---- the host ---- */
 
 static void test_values_of_files(void **state) {
@@ -232,6 +263,7 @@ int main(void) {
       cmocka_unit_test(test_recorder),       cmocka_unit_test(test_null),
       cmocka_unit_test(test_slot_errors),    cmocka_unit_test(test_ends_of_lists),
       cmocka_unit_test(test_composites),     cmocka_unit_test(test_values_of_files),
+      cmocka_unit_test(test_grades),         cmocka_unit_test(test_device_names),
       cmocka_unit_test(test_outside),
   };
   return cmocka_run_group_tests(tests, api_setup, api_teardown);

@@ -1,5 +1,6 @@
 /* The description of an entry covers its struct: no byte is two fields', and only padding is nobody's. */
 #include "api/api.h"
+#include "core/blocks.h"
 
 enum { MOST = 64 };
 
@@ -56,10 +57,12 @@ static void test_order(void **state) {
   (void)state;
   const tigon_schema *schema;
   for (int i = 0; (schema = tigon_schema_at(i)); ++i) {
+    int blocks = 0;
     assert_string_equal(schema->fields[schema->count - 1].name, "reserved");
     for (int f = 0; f < schema->count; ++f) {
       const tigon_field *field = &schema->fields[f];
       if (field->kind == TIGON_FIELD_LIST) assert_true(f == 0 && schema->element_bytes > 0);
+      blocks += field->kind == TIGON_FIELD_BLOCKS;
       if (field->kind == TIGON_FIELD_WORKSPACE) assert_int_equal(f, schema->count - 2);
       for (int g = 0; g < f; ++g)
         if (strcmp(schema->fields[g].name, field->name) == 0) assert_true(g == 0 && schema->element_bytes > 0);
@@ -74,6 +77,7 @@ static void test_order(void **state) {
         word += length;
       }
     }
+    assert_true(blocks <= TIGON_MAX_BLOCKS);
   }
   assert_null(tigon_schema_at(-1));
   const tigon_status status = tigon_schema_call(-1, NULL, NULL);
