@@ -241,9 +241,8 @@ static void set_output(const fused *f, const gradient *g, tigon_linear_bwd_probl
   }
 }
 
-/* Adds the part of the gradient that w's rows have, for `cols` classes from `from` on. */
+/* Adds the part of the gradient, which is wanted, that w's rows have, for `cols` classes from `from` on. */
 static tigon_status add_gradient(fused *f, gradient *g, run w, const char *dlogits, int64_t from, int64_t cols) {
-  if (!g->out) return TIGON_OK;
   tigon_linear_bwd_problem p = backward_of(f, w, dlogits, cols);
   p.accumulate = g->begun || (!g->sums && g->accumulate);
   if (g->sums)

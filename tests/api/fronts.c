@@ -177,6 +177,9 @@ static void test_queries(void **state) {
       assert_int_equal(tigon_schema_workspace(entry, *state, c.args, &same[0], NULL), TIGON_OK);
       assert_int_equal(tigon_schema_workspace(entry, *state, c.args, NULL, &same[1]), TIGON_OK);
       assert_true(same[0] == least && same[1] == good);
+      if (!call_find(&c, "workspace")) continue;
+      assert_int_equal(tigon_schema_workspace(entry, *state, NULL, &same[0], &same[1]), TIGON_ERROR_INVALID);
+      assert_non_null(strstr(tigon_last_error(*state), ": args is NULL"));
     }
   call c;
   size_t least = 5;
