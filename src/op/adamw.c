@@ -88,7 +88,7 @@ static tigon_status check_sorted(tigon_context *context, const interval *list, i
     const interval *before = is_output(&list[i]) ? any : out;
     if (before && list[i].low < before->high) return fail_overlap(context, before, &list[i]);
     if (list[i].high > any->high) any = &list[i];
-    if (is_output(&list[i]) && (!out || list[i].high > out->high)) out = &list[i];
+    if (is_output(&list[i])) out = &list[i]; /* the outputs before it end where it begins, at most */
   }
   return TIGON_OK;
 }
@@ -110,7 +110,7 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
   TIGON_KEEP_CALLER_STATE;
   tigon_adamw_step_args a;
   TIGON_TRY(tigon_check_entry(context, &tigon_adamw_step_schema, args, &a, false));
-  uint32_t dtypes = 0;
+  uint32_t dtypes = TIGON_BIT(TIGON_F32); /* the dtype of an empty list */
   for (int64_t i = 0; i < a.count; ++i) {
     tigon_adamw_param param = a.params[i];
     TIGON_TRY(tigon_check_element(context, &a, &param, i));
@@ -130,7 +130,7 @@ tigon_status tigon_adamw_step(tigon_context *context, const tigon_adamw_step_arg
   };
   for (tigon_dtype d = TIGON_F32; d <= TIGON_BF16; ++d)
     if (dtypes & TIGON_BIT(d)) TIGON_TRY(TIGON_REQUIRE_SLOT(context, adamw_step, d));
-  return TIGON_CALL_SLOT(context, adamw_step, TIGON_F32, &p);
+  return TIGON_CALL_FOUND_SLOT(context, adamw_step, TIGON_F32, &p);
 }
 
 static tigon_status call_or_ask_clip(tigon_context *context, const tigon_adamw_clip_args *args, size_t *asked) {

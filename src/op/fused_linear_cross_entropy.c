@@ -33,7 +33,7 @@ static bool is_short(const gradient *g) { return g->dtype == TIGON_F16 || g->dty
 static void cut_middle(fused *f, const arguments *a, char *workspace, size_t *used) {
   const head_middle *middle = f->more.middle;
   const size_t bytes = (size_t)f->rows * sizeof(float);
-  if (!tigon_present(&a->out.lse)) f->loss.lse = tigon_cut(workspace, used, bytes);
+  f->loss.lse = tigon_cut(workspace, used, bytes); /* such a head has no out.lse */
   if (middle->entropy && !tigon_present(&a->out.entropy)) f->loss.entropy = tigon_cut(workspace, used, bytes);
   f->loss.dloss = f->dlogprob = tigon_cut(workspace, used, bytes);
   if (middle->dentropy) f->loss.dentropy = f->dentropy = tigon_cut(workspace, used, bytes);
@@ -103,9 +103,10 @@ static size_t sums_bytes(const fused *f, int64_t panel) {
 }
 
 /* Rows of dweight whose room the dlogits of one class take, for all tokens. */
-static int64_t folds_of(const fused *f) { return f->width > 0 ? (f->rows + f->width - 1) / f->width : INT64_MAX; }
+static int64_t folds_of(const fused *f) { return (f->rows + f->width - 1) / f->width; }
 
-/* Is there room in dweight for dlogits of all tokens, of all classes or of some, and nothing else? */
+/* Is there room in dweight for dlogits of all tokens, of all classes or of some, and nothing else? A matrix without columns has
+ * the pitch 1. */
 static bool can_park(const fused *f, int64_t most_folds) {
   const gradient *g = &f->dweight;
   return is_short(g) && !g->accumulate && g->pitch == f->width && !f->in_place && folds_of(f) <= most_folds &&
@@ -180,7 +181,7 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
   f->dweight.sums = (float *)(void *)workspace;
   const size_t all = sums_bytes(f, f->vocab);
   const chunk_space left = bytes > all ? space_in(f, f->vocab, workspace + all, bytes - all) : (chunk_space){0};
-  if (left.rows >= f->kept || left.rows >= LEAST_CHUNK) {
+  if (left.rows >= LEAST_CHUNK) {
     f->whole = left;
     return;
   }
@@ -287,9 +288,9 @@ tigon_status tigon_head_call(tigon_context *context, const arguments *a, bool fo
   fused f;
   TIGON_TRY(prepare(context, a, forward, more, &f));
   const size_t fixed = cut_fixed(&f, a, a->workspace), minimum = fixed + least_bytes(&f);
-  if (least || good) {
+  if (least) {
     const size_t recommended = fixed + good_bytes(&f);
-    if (least) *least = minimum;
+    *least = minimum;
     if (good) *good = recommended > minimum ? recommended : minimum;
     return TIGON_OK;
   }

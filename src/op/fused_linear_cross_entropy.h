@@ -159,7 +159,7 @@ static inline bool joins_pairs(const fused *f) {
   return !f->skips && f->dweight.dtype != TIGON_DTYPE_NONE && f->context->queue.backend->copy_rows;
 }
 
-/* The rest of a call whose description holds. With `least` or `good` only the query of its workspace. */
+/* The rest of a call whose description holds. With `least` only the query of its workspace; `good` may be NULL. */
 tigon_status tigon_head_call(tigon_context *context, const tigon_fused_linear_cross_entropy_args *a, bool forward,
                              const head_more *more, size_t *least, size_t *good);
 tigon_status tigon_head_run(fused *f);

@@ -128,7 +128,7 @@ static tigon_status make_part(const fused *f, const logits *l, int64_t begin, in
   p.y = y.data;
   p.y_pitch = y.pitch[2];
   f->context->head.products += share_of(f, p.rows, p.n);
-  return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
+  return TIGON_CALL_FOUND_SLOT(f->context, linear_fwd, f->dtype, &p);
 }
 
 /* The teacher's logits of the chunk's rows, of those classes of l that it has. They lie in `rounded`. */
@@ -146,7 +146,7 @@ static tigon_status make_teacher(const fused *f, const chunk *c, const logits *l
   p.y = f->space->rounded;
   p.y_pitch = l->cols;
   f->context->head.products += share_of(f, p.rows, p.n);
-  return TIGON_CALL_SLOT(f->context, linear_fwd, f->dtype, &p);
+  return TIGON_CALL_FOUND_SLOT(f->context, linear_fwd, f->dtype, &p);
 }
 
 /* The chunk's logits, but for those that are known. */
@@ -183,8 +183,8 @@ static tigon_status run_loss(fused *f, const logits *l, int64_t r, int64_t i, in
   if (p.z_loss) p.z_loss += r;
   if (p.entropy) p.entropy += r;
   if (p.argmax) p.argmax += r;
-  return backward ? TIGON_CALL_SLOT(f->context, cross_entropy_bwd, f->loss.dtype, &p)
-                  : TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->loss.dtype, &p);
+  return backward ? TIGON_CALL_FOUND_SLOT(f->context, cross_entropy_bwd, f->loss.dtype, &p)
+                  : TIGON_CALL_FOUND_SLOT(f->context, cross_entropy_fwd, f->loss.dtype, &p);
 }
 
 /* dlogits of the chunk, as products take them. */
@@ -199,7 +199,7 @@ static tigon_status round_dlogits(fused *f, const chunk *c, int64_t cols) {
                                       .dw = f->space->rounded,
                                       .dw_pitch = cols,
                                       .dw_sums = (const float *)(const void *)f->space->logits};
-  return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, &p);
+  return TIGON_CALL_FOUND_SLOT(f->context, linear_bwd, f->dtype, &p);
 }
 
 /* The chunk's rows, run by run of rows that lie together. */
@@ -210,13 +210,13 @@ static tigon_status run_losses(fused *f, const chunk *c, const logits *l, bool b
 
 static tigon_status run_gradient(fused *f, const tigon_linear_bwd_problem *p) {
   if (p->rows > 0) f->context->head.products += ((p->dw != NULL) + (p->dx != NULL)) * share_of(f, p->rows, p->n);
-  return TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, p);
+  return TIGON_CALL_FOUND_SLOT(f->context, linear_bwd, f->dtype, p);
 }
 
 /* For the rows of w, whose hidden are at f->x. */
 static tigon_linear_bwd_problem backward_of(const fused *f, run w, const char *dlogits, int64_t cols) {
   tigon_linear_bwd_problem p = {.rows = w.n, .n = cols, .k = f->width, .dtype = f->dtype, .dy_dtype = f->dtype};
-  if (!dlogits || w.n == 0) return p;
+  if (!dlogits) return p;
   p.dy = row_of(f, dlogits, cols, w.i);
   p.dy_pitch = cols;
   p.x = row_of(f, f->x, f->x_pitch, w.i);
@@ -241,9 +241,8 @@ static void set_output(const fused *f, const gradient *g, tigon_linear_bwd_probl
   }
 }
 
-/* Adds the part of the gradient that w's rows have, for `cols` classes from `from` on. */
+/* Adds the part of the gradient, which is wanted, that w's rows have, for `cols` classes from `from` on. */
 static tigon_status add_gradient(fused *f, gradient *g, run w, const char *dlogits, int64_t from, int64_t cols) {
-  if (!g->out) return TIGON_OK;
   tigon_linear_bwd_problem p = backward_of(f, w, dlogits, cols);
   p.accumulate = g->begun || (!g->sums && g->accumulate);
   if (g->sums)
@@ -278,7 +277,7 @@ static tigon_status add_joined(fused *f, const chunk *c, const char *dlogits) {
     else
       set_output(f, g, &p, (char *)g->out + (size_t)k * tigon_dtype_size(g->dtype), g->dtype, g->pitch);
     f->context->head.products += share_of(f, c->count, f->vocab) * (double)p.k / (double)f->width;
-    TIGON_TRY(TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, &p));
+    TIGON_TRY(TIGON_CALL_FOUND_SLOT(f->context, linear_bwd, f->dtype, &p));
   }
   g->begun = true;
   return TIGON_OK;
@@ -425,7 +424,7 @@ static int64_t next_group(fused *f, int64_t done) {
 static tigon_status clear_rows(const fused *f, float *vector) {
   const tigon_linear_bwd_problem p = {
       .n = f->rows, .dtype = f->dtype, .dy_dtype = f->dtype, .db_dtype = TIGON_F32, .db = vector};
-  return vector && f->rows ? TIGON_CALL_SLOT(f->context, linear_bwd, f->dtype, &p) : TIGON_OK;
+  return vector && f->rows ? TIGON_CALL_FOUND_SLOT(f->context, linear_bwd, f->dtype, &p) : TIGON_OK;
 }
 
 /* Group by group: statistics of its tokens, the loss of all, gradients of the group. Its logits are made once where they are one
@@ -491,7 +490,7 @@ static tigon_status run_panels(fused *f) {
 static tigon_status run_part(fused *f, int part) {
   tigon_cross_entropy_problem p = f->loss;
   p.parts = part;
-  return TIGON_CALL_SLOT(f->context, cross_entropy_fwd, f->loss.dtype, &p);
+  return TIGON_CALL_FOUND_SLOT(f->context, cross_entropy_fwd, f->loss.dtype, &p);
 }
 
 tigon_status tigon_head_run(fused *f) {

@@ -61,8 +61,8 @@ static tigon_status run_lists(const fused *f, tigon_divergence_problem p, int64_
   t.ids = (tigon_rows){(char *)t.ids.data + r * t.k * (int64_t)tigon_dtype_size(t.id_dtype), {0, 0, t.k}};
   t.dtype = p.dtype;
   t.base = p;
-  return backward ? TIGON_CALL_SLOT(f->context, topk_divergence_bwd, p.dtype, &t)
-                  : TIGON_CALL_SLOT(f->context, topk_divergence_fwd, p.dtype, &t);
+  return backward ? TIGON_CALL_FOUND_SLOT(f->context, topk_divergence_bwd, p.dtype, &t)
+                  : TIGON_CALL_FOUND_SLOT(f->context, topk_divergence_fwd, p.dtype, &t);
 }
 
 tigon_status tigon_distil_rows(const fused *f, const logits *l, int64_t r, int64_t i, int64_t n, bool backward,
@@ -86,8 +86,8 @@ tigon_status tigon_distil_rows(const fused *f, const logits *l, int64_t r, int64
   if (p.stats) p.stats += 3 * r;
   if (p.hard_lse) p.hard_lse += r;
   if (f->more.distil->lists) return run_lists(f, p, r, backward);
-  return backward ? TIGON_CALL_SLOT(f->context, divergence_bwd, f->loss.dtype, &p)
-                  : TIGON_CALL_SLOT(f->context, divergence_fwd, f->loss.dtype, &p);
+  return backward ? TIGON_CALL_FOUND_SLOT(f->context, divergence_bwd, f->loss.dtype, &p)
+                  : TIGON_CALL_FOUND_SLOT(f->context, divergence_fwd, f->loss.dtype, &p);
 }
 
 static tigon_status run_part(const fused *f, int part, float *token_loss, float *loss) {
@@ -95,7 +95,7 @@ static tigon_status run_part(const fused *f, int part, float *token_loss, float 
   p.parts = part;
   p.token_loss = token_loss;
   p.loss = loss;
-  return TIGON_CALL_SLOT(f->context, divergence_fwd, f->loss.dtype, &p);
+  return TIGON_CALL_FOUND_SLOT(f->context, divergence_fwd, f->loss.dtype, &p);
 }
 
 tigon_status tigon_distil_count(const fused *f) {

@@ -36,7 +36,7 @@ static tigon_status run_middle(const fused *f, const void *problem) {
   p.entropy = f->more.middle->entropy ? f->loss.entropy : NULL;
   p.dlogprob = f->dlogprob;
   p.dentropy = f->dentropy;
-  return TIGON_CALL_SLOT(f->context, policy_loss_fwd, p.dtype, &p);
+  return TIGON_CALL_FOUND_SLOT(f->context, policy_loss_fwd, p.dtype, &p);
 }
 
 /* A call, or with `least` a query, whose description holds. */

@@ -47,7 +47,7 @@ static tigon_status run_middle(const fused *f, const void *problem) {
   p.nll_counts = (tigon_vector){p.sums_of, TIGON_I64};
   p.token_logprob = f->loss.token_loss;
   p.dtoken_logprob = f->dlogprob;
-  return TIGON_CALL_SLOT(f->context, preference_loss_fwd, p.dtype, &p);
+  return TIGON_CALL_FOUND_SLOT(f->context, preference_loss_fwd, p.dtype, &p);
 }
 
 static tigon_status check_vectors(tigon_context *context, const A *a, const tigon_sequences *of, int64_t items) {

@@ -58,9 +58,9 @@ static tigon_status check_sizes(tigon_context *context, const tigon_tensor *gate
   if (gate_up->shape[1] % 2 || gate_up->shape[1] / 2 != p->inner)
     return tigon_refuse(context, "gate_up.shape[1] is %" PRId64 ", must be 2 * %" PRId64 " (down.shape[2])",
                         gate_up->shape[1], p->inner);
-  int64_t slots, elements;
-  if (__builtin_mul_overflow(p->space.rows, p->top_k + 1, &slots) ||
-      __builtin_mul_overflow(slots, widest + 1, &elements) || elements > most || p->experts > most)
+  const int64_t slots = p->space.rows * (p->top_k + 1); /* no more than the bytes of idx, or one per row */
+  int64_t elements;
+  if (__builtin_mul_overflow(slots, widest + 1, &elements) || elements > most || p->experts > most)
     return tigon_refuse(context, "x and idx have more slots than a workspace can hold rows for");
   return TIGON_OK;
 }

@@ -43,7 +43,6 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_linear_fwd_a
 
 static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_args *a, tigon_linear_bwd_problem *p,
                                 size_t *bytes) {
-  (void)bytes; /* no backend needs any yet */
   const bool has_w = tigon_present(&a->w), has_x = tigon_present(&a->x);
   if (tigon_present(&a->dx) && !has_w) return tigon_refuse(context, "w is absent, must be there for dx");
   if (tigon_present(&a->dw) && !has_x) return tigon_refuse(context, "x is absent, must be there for dw");
@@ -72,7 +71,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_linear_bwd_a
   TIGON_TRY(
       TIGON_COLLAPSE_PITCHES(context, &p->rows, {&a->dy, &p->dy_pitch}, {&a->x, &p->x_pitch}, {&a->dx, &p->dx_pitch}));
   if (p->rows == 0 || k == 0) p->dx = NULL;
-  return TIGON_OK;
+  return TIGON_ASK_WORKSPACE(context, linear_bwd, p->dtype, p, bytes); /* no backend needs any yet */
 }
 
 TIGON_ENTRY(linear, fwd, fwd, prepare_fwd, p.rows == 0 || p.n == 0)

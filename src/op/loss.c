@@ -97,7 +97,7 @@ tigon_status tigon_check_sequences(tigon_context *context, const tigon_tensor *s
 }
 
 tigon_status tigon_check_segments(tigon_context *context, const tigon_sequences *of) {
-  if (context->shape_only || !context->queue.backend->host_memory || context->queue.record) return TIGON_OK;
+  if (!context->queue.backend->host_memory || context->queue.record) return TIGON_OK;
   int64_t before = 0;
   for (int64_t s = 0; of->segments.data && s <= of->count; ++s) {
     const int64_t at = tigon_vector_index(of->segments, s);

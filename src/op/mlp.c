@@ -131,7 +131,7 @@ static void schedule(mlp *m, bool backward, char *memory, size_t bytes) {
   /* Half of the memory for the sums; least_bytes() has seen to it that one column's fit. */
   const size_t column = cut_sums(m, 1, NULL), row = row_bytes(m, 1, true, false), half = bytes / 2 - 5 * LINE;
   const int64_t fit = (int64_t)(half / (column > row ? column : row));
-  const int64_t steps = fit < 1 ? m->inner : (m->inner - 1) / fit + 1;
+  const int64_t steps = (m->inner - 1) / fit + 1;
   m->panel = (m->inner - 1) / steps + 1;
   m->sums = cut_sums(m, m->panel, memory);
   m->part = space_in(m, m->panel, true, false, memory + m->sums, bytes - m->sums);
@@ -215,9 +215,9 @@ static tigon_status check_slots(const mlp *m, bool backward) {
 static tigon_status lay_out(mlp *m, bool backward, void *workspace, size_t bytes, size_t *least, size_t *good) {
   if (m->cached > m->rows) m->cached = m->rows;
   const size_t minimum = least_bytes(m, backward);
-  if (least || good) {
+  if (least) {
     const size_t recommended = good_bytes(m, backward);
-    if (least) *least = minimum;
+    *least = minimum;
     if (good) *good = recommended > minimum ? recommended : minimum;
     return TIGON_OK;
   }
@@ -235,7 +235,7 @@ static tigon_status forward(tigon_context *context, const tigon_mlp_fwd_args *a,
   TIGON_TRY(TIGON_COLLAPSE_PITCHES(context, &m.rows, {&a->x, &m.x_pitch}, {&a->y, &m.y_pitch}));
   unpack(&m);
   TIGON_TRY(lay_out(&m, false, a->workspace, a->workspace_bytes, least, good));
-  return least || good ? TIGON_OK : tigon_mlp_run_fwd(&m);
+  return least ? TIGON_OK : tigon_mlp_run_fwd(&m);
 }
 
 static mlp_gradient matrix(const tigon_tensor *t) {
@@ -266,7 +266,7 @@ static tigon_status backward(tigon_context *context, const tigon_mlp_bwd_args *a
       TIGON_COLLAPSE_PITCHES(context, &m.rows, {&a->x, &m.x_pitch}, {&a->dy, &m.dy_pitch}, {&a->dx, &m.dx_pitch}));
   unpack(&m);
   TIGON_TRY(lay_out(&m, true, a->workspace, a->workspace_bytes, least, good));
-  return least || good ? TIGON_OK : tigon_mlp_run_bwd(&m);
+  return least ? TIGON_OK : tigon_mlp_run_bwd(&m);
 }
 
 TIGON_CALL_AND_RANGE_QUERY(mlp, fwd, forward)

@@ -56,7 +56,7 @@ typedef struct mlp {
 } mlp;
 
 /* Is dx a sum of two products that is not f32 itself? */
-static inline bool mlp_sums_dx(const mlp *m) { return m->wants_dx && !m->packed && m->dtype != TIGON_F32; }
+static inline bool mlp_sums_dx(const mlp *m) { return !m->packed && m->dtype != TIGON_F32; }
 
 tigon_status tigon_mlp_run_fwd(mlp *m);
 tigon_status tigon_mlp_run_bwd(mlp *m);

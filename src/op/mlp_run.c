@@ -39,14 +39,13 @@ static bool next_tile(const mlp *m, const mlp_space *space, int64_t from, int64_
 /* ---- slots ---- */
 
 static void count(const mlp *m, int64_t rows, int64_t cols) {
-  if (m->rows && m->inner)
-    m->context->head.products += (double)rows * (double)cols / ((double)m->rows * (double)m->inner);
+  if (m->inner) m->context->head.products += (double)rows * (double)cols / ((double)m->rows * (double)m->inner);
 }
 
 /* y [n, cols] = x w^T + b, of a w's rows. */
 static tigon_status run_product(const mlp *m, tigon_linear_fwd_problem p) {
   p.dtype = p.y_dtype = m->dtype;
-  return p.rows && p.n ? TIGON_CALL_SLOT(m->context, linear_fwd, m->dtype, &p) : TIGON_OK;
+  return p.n ? TIGON_CALL_FOUND_SLOT(m->context, linear_fwd, m->dtype, &p) : TIGON_OK;
 }
 
 /* Columns of a, or of u. */
@@ -84,8 +83,8 @@ static tigon_status activate(const mlp *m, const tile *t) {
                                .out = {rows_of(t->c, t->c_pitch)},
                                .numbers = m->numbers};
   if (t->cols == 0) return TIGON_OK;
-  return m->act == TIGON_MLP_SILU ? TIGON_CALL_SLOT(m->context, swiglu_fwd, m->dtype, &p)
-                                  : TIGON_CALL_SLOT(m->context, geglu_fwd, m->dtype, &p);
+  return m->act == TIGON_MLP_SILU ? TIGON_CALL_FOUND_SLOT(m->context, swiglu_fwd, m->dtype, &p)
+                                  : TIGON_CALL_FOUND_SLOT(m->context, geglu_fwd, m->dtype, &p);
 }
 
 /* da and du of dc, a and u; in the place of a and u where those are the tile's own. */
@@ -100,13 +99,13 @@ static tigon_status differentiate(const mlp *m, const tile *t) {
       .out = {rows_of(t->dpre, t->dpitch), rows_of(at(m, t->dpre, t->cols), t->dpitch)},
       .numbers = m->numbers};
   if (t->cols == 0) return TIGON_OK;
-  return m->act == TIGON_MLP_SILU ? TIGON_CALL_SLOT(m->context, swiglu_bwd, m->dtype, &p)
-                                  : TIGON_CALL_SLOT(m->context, geglu_bwd, m->dtype, &p);
+  return m->act == TIGON_MLP_SILU ? TIGON_CALL_FOUND_SLOT(m->context, swiglu_bwd, m->dtype, &p)
+                                  : TIGON_CALL_FOUND_SLOT(m->context, geglu_bwd, m->dtype, &p);
 }
 
 static tigon_status run_backward(const mlp *m, tigon_linear_bwd_problem p) {
   p.dtype = p.dy_dtype = m->dtype;
-  return TIGON_CALL_SLOT(m->context, linear_bwd, m->dtype, &p);
+  return TIGON_CALL_FOUND_SLOT(m->context, linear_bwd, m->dtype, &p);
 }
 
 /* ---- gradients of weights ---- */
@@ -219,7 +218,7 @@ static bool has_into(const mlp *m) {
 
 static tigon_status run_tile(mlp *m, const tile *t, bool weights, bool dx) {
   const bool into = weights && has_into(m);
-  if (!t->cached && (dx || into || (weights && m->down.dw.wanted))) TIGON_TRY(make_pre(m, t));
+  if (!t->cached) TIGON_TRY(make_pre(m, t));
   if (weights) TIGON_TRY(add_down(m, t));
   if (!dx && !into) return TIGON_OK;
   TIGON_TRY(make_dc(m, t));

@@ -43,10 +43,10 @@ typedef tigon_multi_token_attention_problem problem;
 
 static int64_t or_one(int64_t number) { return number > 0 ? number : 1; }
 
-#define WINDOW_OF(side, dim)                                                                     \
-  {                                                                                              \
-    .taps = a->weight.ndim > dim ? a->weight.shape[dim] : 0, .stride = or_one(a->stride_##side), \
-    .padding = a->padding_##side, .dilation = or_one(a->dilation_##side)                         \
+#define WINDOW_OF(side, dim)                                                                        \
+  {                                                                                                 \
+    .taps = a->weight.shape[dim], .stride = or_one(a->stride_##side), .padding = a->padding_##side, \
+    .dilation = or_one(a->dilation_##side)                                                          \
   }
 
 /* Members that both problems have, of arguments whose o is called `of_o`. */
@@ -89,7 +89,6 @@ static tigon_status check_plane(tigon_context *context, const char *name, const 
 /* Fills in rows and columns of o. */
 static tigon_status check_shapes(tigon_context *context, const tigon_tensor *weight, const tigon_tensor *dweight,
                                  const char *o_name, const tigon_tensor *o, const tigon_tensor *stat, problem *p) {
-  TIGON_TRY(tigon_check_ndim(context, "weight", weight, 4));
   TIGON_TRY(check_groups(context, p));
   TIGON_TRY(tigon_check_extent(context, "weight", weight, 1, p->in / p->groups, "channels of a group of scores"));
   TIGON_TRY(tigon_check_same_shape(context, "dweight", dweight, "weight", weight));
@@ -128,8 +127,8 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_multi_token_
   TIGON_TRY(check_shapes(context, &a->weight, &none, "o", &a->o, &a->stat, p));
   TIGON_TRY(check_bias(context, "bias", &a->bias, p));
   TIGON_TRY(check_numbers(context, p));
-  TIGON_TRY(TIGON_COLLAPSE(context, &p->space, {&a->scores, &p->s}));
-  TIGON_TRY(TIGON_COLLAPSE(context, &p->out_space, {&a->o, &p->o}));
+  TIGON_COLLAPSE(context, &p->space, {&a->scores, &p->s}); /* three leading dimensions always do */
+  TIGON_COLLAPSE(context, &p->out_space, {&a->o, &p->o});
   return TIGON_ASK_WORKSPACE(context, multi_token_attention_fwd, p->dtype, p, bytes);
 }
 
@@ -141,8 +140,8 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_multi_token_
   TIGON_TRY(check_shapes(context, &a->weight, &a->dweight, "d_o", &a->d_o, &a->stat, p));
   TIGON_TRY(check_bias(context, "dbias", &a->dbias, p));
   TIGON_TRY(check_numbers(context, p));
-  TIGON_TRY(TIGON_COLLAPSE(context, &p->space, {&a->scores, &p->s}, {&a->dscores, &p->ds}));
-  TIGON_TRY(TIGON_COLLAPSE(context, &p->out_space, {&a->d_o, &p->o}));
+  TIGON_COLLAPSE(context, &p->space, {&a->scores, &p->s}, {&a->dscores, &p->ds});
+  TIGON_COLLAPSE(context, &p->out_space, {&a->d_o, &p->o});
   return TIGON_ASK_WORKSPACE(context, multi_token_attention_bwd, p->dtype, p, bytes);
 }
 

@@ -26,7 +26,7 @@ static tigon_status broadcast_mask(tigon_context *context, const tigon_tensor *m
   if (!tigon_present(mask)) return TIGON_OK;
   if (x->ndim == 1 && mask->ndim == 2)
     TIGON_TRY(tigon_check_extent(context, "mask", mask, 0, 1, "x has one row"));
-  else if (mask->ndim > 2 || mask->ndim > x->ndim)
+  else if (mask->ndim > 2)
     TIGON_TRY(tigon_check_same_shape(context, "mask", mask, "x", x));
   const int missing = x->ndim - mask->ndim;
   for (int i = 0; i < x->ndim; ++i) {

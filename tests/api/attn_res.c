@@ -140,6 +140,14 @@ static void test_huge_workspace(void **state) {
   size_t bytes = 5;
   api_expect(*state, tigon_attn_res_fwd_workspace(*state, &a, &bytes), TIGON_ERROR_INVALID,
              "attn_res_fwd: v has more elements than a workspace can hold numbers for");
+  const tigon_tensor wide = {NULL, TIGON_BF16, 3, {1, 1, INT64_C(1) << 44}, {0, 0, 1}},
+                     row = {NULL, TIGON_BF16, 2, {1, INT64_C(1) << 44}, {0, 1}};
+  const tigon_tensor of_columns = tigon_tensor_1d(NULL, TIGON_BF16, INT64_C(1) << 44);
+  const tigon_tensor one_weight = tigon_tensor_2d(NULL, TIGON_F32, 1, 1);
+  const tigon_attn_res_bwd_args b = {
+      .v = wide, .dv = wide, .dh = row, .q = of_columns, .wn = of_columns, .a = one_weight, .rstd = one_weight};
+  api_expect(*state, tigon_attn_res_bwd_workspace(*state, &b, &bytes), TIGON_ERROR_INVALID,
+             "attn_res_bwd: v has more elements than a workspace can hold numbers for");
   assert_int_equal(bytes, 5);
 }
 

@@ -50,6 +50,15 @@ static inline void refused(tigon_context *context, call *c, tigon_status status,
   } while (0)
 #define RULE(name, change, sentence) RULE_OF(INVALID, #name, name, change, sentence)
 
+static inline tigon_tensor shaped(const tigon_tensor *t, int ndim, int64_t a, int64_t b, int64_t c, int64_t d) {
+  return (tigon_tensor){t->data, t->dtype, ndim, {a, b, c, d}, {0}};
+}
+
+/* A vector that the legal call does not have. */
+static inline tigon_tensor spare(tigon_dtype dtype, int64_t extent) {
+  return tigon_tensor_1d(memory + ARENA - 1024, dtype, extent);
+}
+
 static inline int absent(tigon_tensor *t) {
   *t = (tigon_tensor){0};
   return 0;

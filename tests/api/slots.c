@@ -27,11 +27,13 @@ static void lose(tigon_kernels *kernels, int i, bool dtypes) {
   }
 }
 
-/* The call from the beginning, with as much workspace as there is. */
+static size_t room; /* bytes of the workspace */
+
+/* The call from the beginning. */
 static tigon_status begin(call *c, tigon_context *context, int entry, const call_choices *how) {
   memcpy(memory, numbers, sizeof memory);
   assert_true(call_make(c, entry, tigon_schema_at(entry), how, memory, ARENA) > 0);
-  call_set_workspace(c, memory + ARENA, ROOM);
+  call_set_workspace(c, memory + ARENA, room);
   memcpy(before, memory, sizeof before);
   return call_run(c, context);
 }
@@ -82,15 +84,46 @@ static void test_slots(void **state) {
       call_choices how = usual(dtypes[turn % 3], 1 + (int)turn % 2);
       how.numbers = turn;
       if (turn > 2) how.absent = UINT64_MAX;
+      room = ROOM;
       refused += try_entry(*state, entry, &how, turn % 2);
+      call c;
+      assert_true(call_make(&c, entry, schema, &how, memory, ARENA) > 0);
+      assert_int_equal(tigon_schema_workspace(entry, *state, c.args, &room, NULL), TIGON_OK);
+      for (int lost = 0; turn == 1 && tigon_entry_at(entry)->composite && lost < 2; ++lost)
+        refused += try_entry(*state, entry, &how, lost); /* panels have other slots */
     }
     if (refused == 0) fail_msg("%s_%s needs no kernel", schema->op, schema->entry);
   }
 }
 
+/* What a kernel says that it needs is asked of the caller. */
+static int64_t some_bytes(tigon_queue *queue, const tigon_linear_bwd_problem *p) { return (void)queue, (void)p, 192; }
+
+static void test_linear_workspace(void **state) {
+  tigon_context *context = *state;
+  const tigon_kernels *whole = context->kernels;
+  tigon_kernels needy = *whole;
+  needy.linear_bwd.workspace = some_bytes;
+  const call_choices how = usual(TIGON_F32, 2);
+  size_t bytes = 0;
+  call c;
+  int entry = 0;
+  while (strcmp(tigon_schema_at(entry)->name, "linear_bwd") != 0) ++entry;
+  context->kernels = &needy;
+  room = 191;
+  api_expect(context, begin(&c, context, entry, &how), TIGON_ERROR_WORKSPACE,
+             "linear_bwd: workspace_bytes is 191, must be 192 or more");
+  assert_memory_equal(memory, before, sizeof before);
+  assert_int_equal(call_query(&c, context, &bytes), TIGON_OK);
+  assert_int_equal(bytes, 192);
+  room = 192;
+  assert_int_equal(begin(&c, context, entry, &how), TIGON_OK);
+  context->kernels = whole;
+}
+
 int main(void) {
   fill_numbers(numbers, sizeof numbers);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_slots)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_slots), cmocka_unit_test(test_linear_workspace)};
   setenv("TIGON_GEMM", "builtin", 1);
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
