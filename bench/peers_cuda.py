@@ -509,6 +509,7 @@ def parse():
     parser.add_argument("--no-newer", action="store_true", help="leave QuACK, FlashAttention 4 and cuDNN's front end out")
     parser.add_argument("--repeat", type=int, default=20, metavar="N", help="samples of each (default: 20)")
     parser.add_argument("--seconds", type=float, default=420, help="no case is begun after (default: 420)")
+    parser.add_argument("--go-on", action="store_true", help="with the cases that the record of the same commit and GPU had no time for")
     parser.add_argument("--device", default="cuda:0", help="as tigon_context_desc.device names it (default: cuda:0)")
     records.add_options(parser, "peers_cuda")
     return parser.parse_args()
@@ -531,6 +532,18 @@ def machine(run, copy, matmul):
             "copy_gbps": f"{copy * 1e-9:.4g}", "matmul_tflops": products}
 
 
+def earlier(path, head, made, all_sizes):
+    """(rows of the record at `path`, sizes that it had no time for: the last ones)."""
+    if not (path and path.exists()):
+        trouble(f"--go-on: there is no record {path}")
+    told, rows = records.read(path)
+    for name, value in {"commit": head["commit"], "device": made["device"], "versions": made["versions"]}.items():
+        if told[name] != value:
+            trouble(f"--go-on: the record's {name} is {told[name]}, this run's is {value}")
+    names = [] if told["skipped"] == "none" else told["skipped"].split(", ")
+    return records.by_case(rows), all_sizes[len(all_sizes) - len(names):]
+
+
 def main(options):
     head = records.begin(options)
     if not torch.cuda.is_available():
@@ -541,9 +554,12 @@ def main(options):
     torch.manual_seed(1)
     run = Run(options)
     copy, matmul = ceilings(run.clock)
-    rows, skipped = [], []
+    path = records.place(options, "peers_cuda")
+    made = machine(run, copy, matmul)
+    rows, todo = earlier(path, head, made, sizes(options)) if options.go_on else ([], sizes(options))
+    skipped = []
     print(HEAD, flush=True)
-    for op, one, compiles in sizes(options):
+    for op, one, compiles in todo:
         if run.left() < 0:
             skipped.append(op)
             continue
@@ -551,8 +567,8 @@ def main(options):
             rows.append(row)
             print(line(row), flush=True)
         torch.cuda.empty_cache()
-    path = records.place(options, "peers_cuda")
-    head = {**head, **machine(run, copy, matmul), "skipped": ", ".join(skipped) or "none"}
+    made["gemm"] = run.gemm or made["gemm"]
+    head = {**head, **made, "skipped": ", ".join(skipped) or "none"}
     try:
         path and records.write(path, head, COLUMNS, records.by_party(rows))
     except OSError as error:
