@@ -23,7 +23,9 @@ static bool open_probe(probe *p, tigon_context *context, double bytes, bool hot)
   const double half = bytes / 2 < LARGEST ? bytes / 2 : LARGEST;
   *p = (probe){.context = context, .bytes = ((size_t)half + 15) & ~(size_t)15, .hot = hot};
   const size_t from = 2 * p->bytes > FLUSH_BYTES ? 2 * p->bytes : FLUSH_BYTES;
-  return tigon_alloc(context, from, &p->from) == TIGON_OK && tigon_alloc(context, p->bytes, &p->to) == TIGON_OK;
+  /* Memory of a host that nobody wrote is one page of zeros, which a cache holds. */
+  return tigon_alloc(context, from, &p->from) == TIGON_OK && tigon_alloc(context, p->bytes, &p->to) == TIGON_OK &&
+         tigon_fill(context, p->from, 1, from) == TIGON_OK;
 }
 
 static void close_probe(probe *p) {

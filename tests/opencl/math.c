@@ -14,16 +14,17 @@ static const struct function {
   const char *name;
   double (*exact)(double);
   double ulps;
-  float most; /* the largest argument */
-} functions[] = {{"exp", exp, 2.5, INFINITY},
-                 {"exp_to_64", exp, 2.5, 64},
-                 {"expm1", expm1, 2.5, INFINITY},
-                 {"log", log, 2.5, INFINITY},
-                 {"log1p", log1p, 3, INFINITY},
-                 {"logistic", logistic, 2.5, INFINITY},
-                 {"log_logistic", log_logistic, 3.5, INFINITY},
-                 {"tanh", tanh, 2.5, INFINITY},
-                 {"slope", tanh_slope, 5.5, INFINITY}};
+  float least, most; /* the arguments, and NaN */
+} functions[] = {{"exp", exp, 2.5, -INFINITY, INFINITY},
+                 {"exp_to_64", exp, 2.5, -INFINITY, 64},
+                 {"exp_near", exp, 2.5, -86, 64},
+                 {"expm1", expm1, 2.5, -INFINITY, INFINITY},
+                 {"log", log, 2.5, -INFINITY, INFINITY},
+                 {"log1p", log1p, 3, -INFINITY, INFINITY},
+                 {"logistic", logistic, 2.5, -INFINITY, INFINITY},
+                 {"log_logistic", log_logistic, 3.5, -INFINITY, INFINITY},
+                 {"tanh", tanh, 2.5, -INFINITY, INFINITY},
+                 {"slope", tanh_slope, 5.5, -INFINITY, INFINITY}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions, COUNT = 1 << 20, LINE = 256 };
 
 static const char slope[] = "static inline vf slope_of(vf x) { vf s; tanh_slope_of(x, &s); return s; }\n"
@@ -41,7 +42,7 @@ static double ulp_of(double value) {
 static void compare(const struct function *f, const char *form) {
   double worst = 0;
   for (int i = 0; i < COUNT; ++i) {
-    if (x[i] > f->most) continue;
+    if (x[i] > f->most || x[i] < f->least) continue;
     const double must = f->exact((double)x[i]), rounded = (double)(float)must;
     if (isnan(must) || isinf(rounded)) {
       if (!(isnan(must) ? isnan(y[i]) : (double)y[i] == rounded || fabs(must) < 0x1.000001p128))

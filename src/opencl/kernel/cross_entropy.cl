@@ -65,14 +65,16 @@ __kernel void cross_entropy_fwd(TENSOR(logits), TENSOR(labels), TENSOR(weight), 
     const long cols = w.label >= 0 || t.lse || t.stats ? k.cols : 0;
     const sums s = sum_row(&k, &t, &w, cols);
     const row_exponentials e = join_exponentials(&k.map, space, &s.of, lanes_sum(s.weighted));
-    const long first = row_earliest(earliest_of(s.first, cols)).at;
+    long first = row_earliest(earliest_of(&s.of, cols)).at;
     room_wait(); /* dlogits may lie over what has been read */
     if (row_leads()) {
       if (t.stats)
         store_stats(&k, &t, &w, &e);
       else
         store_losses(&k, &t, &w, &e);
-      put_long(t.argmax, r, w.label < 0 || cols == 0 ? -1 : first);
+      const bool counts = w.label >= 0 && cols > 0;
+      if (t.argmax && counts && isnan(e.sum.high)) first = first_nan(t.logits, w.from, cols, first);
+      put_long(t.argmax, r, counts ? first : -1);
     }
     if (!t.dlogits) continue;
     const float mean = isfinite(e.lse.high) ? -wide_mul(e.moment, wide_inverse(e.sum)).high : NAN;

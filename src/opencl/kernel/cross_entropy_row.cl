@@ -33,19 +33,7 @@ static inline bool has_entropy_gradient(const cross_entropy_numbers *k) { return
 
 /* ---- the first largest x, where a NaN is larger than any number ---- */
 
-typedef struct firsts {
-  vf value;
-  vi turn; /* which of the work-item's vectors */
-} firsts;
-static inline firsts firsts_add(firsts s, vf x, int turn) {
-  const vi larger = x > s.value || (isnan(x) && !isnan(s.value));
-  return (firsts){either(larger, x, s.value), select(s.turn, (vi)(turn), larger)};
-}
-static inline place earlier(place a, place b) {
-  const bool same = a.value == b.value || (isnan(a.value) && isnan(b.value));
-  const bool larger = b.value > a.value || (isnan(b.value) && !isnan(a.value));
-  return larger || (same && b.at < a.at) ? b : a;
-}
+static inline place earlier(place a, place b) { return b.value > a.value || (b.value == a.value && b.at < a.at) ? b : a; }
 #if GROUP == 1
 #define row_earliest(v) (v)
 #else
@@ -53,11 +41,11 @@ TREE(tree_earliest, place, place, earlier)
 #define row_earliest(v) tree_earliest(space, v)
 #endif
 /* A work-item's; LONG_MAX without columns. */
-static inline place earliest_of(firsts s, long cols) {
+static inline place earliest_of(const exponentials *s, long cols) {
   float value[LANES];
   int turn[LANES];
-  store_floats(s.value, 0, value);
-  PASTE(vstore, LANES)(s.turn, 0, turn);
+  store_floats(s->largest, 0, value);
+  PASTE(vstore, LANES)(s->turn, 0, turn);
   place best = {-INFINITY, LONG_MAX};
   for (int j = 0; j < LANES; ++j) {
     const long at = ((long)turn[j] * GROUP + row_lane()) * LANES + j;
@@ -65,30 +53,43 @@ static inline place earliest_of(firsts s, long cols) {
   }
   return best;
 }
+/* The first NaN's column; `otherwise` without one. */
+static inline long first_nan(memory logits, long from, long cols, long otherwise) {
+  for (long i = 0; i < cols; ++i)
+    if (isnan(load_one(logits, from + i, T))) return i;
+  return otherwise;
+}
 
 /* ---- sums ---- */
 
 typedef struct sums {
   exponentials of;
   vpair weighted; /* sums of weight * z */
-  firsts first;
 } sums;
 
 /* The sweep over `cols` columns of a row; forward alone has it. */
 static inline sums sum_row(const cross_entropy_numbers *k, const tensors *t, const row *w, long cols) {
   const bool moment = t->entropy || has_entropy_gradient(k), weighs = k->smoothing != 0;
-  sums s = {no_exponentials(&k->map), lanes_none(), {(vf)(-INFINITY), (vi)(0)}};
+  sums s = {no_exponentials(&k->map), lanes_none()};
   int turn = 0;
-  FOR_ROW(i, n, cols) {
-    const vf x = load_n(t->logits, w->from + i, T, n);
-    ask_for(t->logits, w->from + i + 64 * LANES, T);
-    const vi here = first_lanes(n);
-    add_exponentials(&k->map, &s.of, x, n >= LANES, here, moment);
-    if (weighs) {
-      const vf z = first_or(capped(&k->map, x) * k->map.times, n, 0);
-      s.weighted = lanes_add(s.weighted, t->weight ? z * load_n(t->weight, i, F32, n) : z);
+  const long batches = IS_ALONE && k->map.cap == 0 && !weighs ? cols / (BATCH * LANES) * (BATCH * LANES) : 0;
+  for (long i = 0; i < batches; i += BATCH * LANES, turn += BATCH) {
+    vf x[BATCH];
+#pragma unroll
+    for (int j = 0; j < BATCH; ++j) {
+      x[j] = load_all(t->logits, w->from + i + j * LANES, T);
+      ask_for(t->logits, w->from + i + (64 + j) * LANES, T);
     }
-    if (t->argmax) s.first = firsts_add(s.first, first_or(x, n, -INFINITY), turn++);
+    add_batch(&k->map, &s.of, x, turn, moment);
+  }
+  FOR_ROW(i, n, cols - batches) {
+    const vf x = load_n(t->logits, w->from + batches + i, T, n);
+    ask_for(t->logits, w->from + batches + i + 64 * LANES, T);
+    const vi here = first_lanes(n);
+    add_exponentials(&k->map, &s.of, x, turn++, n >= LANES, here, moment);
+    if (!weighs) continue;
+    const vf z = first_or(capped(&k->map, x) * k->map.times, n, 0);
+    s.weighted = lanes_add(s.weighted, t->weight ? z * load_n(t->weight, i, F32, n) : z);
   }
   return s;
 }

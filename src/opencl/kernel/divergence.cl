@@ -29,7 +29,7 @@ static inline chance p_chance(const divergence_pair *k, const sides *s, const ro
 
 static inlined pair lse_of(const logit_map *map, memory from, long at, long cols, room space) {
   exponentials e = no_exponentials(map);
-  FOR_ROW(i, n, cols) add_exponentials(map, &e, load_n(from, at + i, T, n), n >= LANES, first_lanes(n), false);
+  FOR_ROW(i, n, cols) add_exponentials(map, &e, load_n(from, at + i, T, n), 0, n >= LANES, first_lanes(n), false);
   const pair lse = join_exponentials(map, space, &e, one_float(0)).lse;
   return cols > 0 ? lse : one_float(0);
 }

@@ -19,11 +19,16 @@ static inline V FN(exp_less_1)(V r) {
   const V high = fma((V)(1.381459865e-3f), s, fma((V)(8.36871688e-3f), r, (V)(4.166838805e-2f)));
   return fma(fma(high, s, middle), s, r);
 }
-/* r of x = n ln 2 + r, |x| <= 110. The sum with 1.5 * 2^23 has n in its last bits. */
-static inline V FN(exp_reduce)(V x, I *n) {
-  const V near = fma(x, (V)(1.44269504f), (V)(0x1.8p23f)), whole = near - 0x1.8p23f;
-  *n = AS_I(near) - 0x4b400000;
+/* r of x = n ln 2 + r, |x| <= 110. The sum with 1.5 * 2^23 + bias has n + bias in its last bits. */
+static inline V FN(exp_parts)(V x, int bias, I *bits) {
+  const V base = 0x1.8p23f + bias, near = fma(x, (V)(1.44269504f), base), whole = near - base;
+  *bits = AS_I(near);
   return fma(whole, (V)(2.12194440e-4f), fma(whole, (V)(-0.693359375f), x));
+}
+static inline V FN(exp_reduce)(V x, I *n) {
+  const V r = FN(exp_parts)(x, 0, n);
+  *n -= 0x4b400000;
+  return r;
 }
 
 /* e^x; that of 89 is Inf. */
@@ -34,9 +39,15 @@ static inline V FN(exp)(V x) {
 }
 /* e^x of x <= 64. A denormal is rounded once. */
 static inline V FN(exp_to_64)(V x) {
-  I n;
-  const V q = FN(exp_less_1)(FN(exp_reduce)(FN(at_least)(-104.0f, x), &n)), power = AS_V((n + 159) << 23);
+  I bits;
+  const V q = FN(exp_less_1)(FN(exp_parts)(FN(at_least)(-104.0f, x), 159, &bits)), power = AS_V(bits << 23);
   return fma(q, power, power) * 0x1p-32f;
+}
+/* e^x of -86 <= x <= 64; that of what is outside is the limit's. */
+static inline V FN(exp_near)(V x) {
+  I bits;
+  const V q = FN(exp_less_1)(FN(exp_parts)(FN(between)(-86.0f, x, 64.0f), 127, &bits)), power = AS_V(bits << 23);
+  return fma(q, power, power);
 }
 
 /* e^x - 1 */

@@ -84,12 +84,13 @@ static inline one_logit logit_of(const logit_map *map, float x) {
 /* A work-item's. */
 typedef struct exponentials {
   vf largest; /* the largest x of each lane; NaN does not count */
+  vi turn;    /* which of the work-item's vectors has it first */
   float reference, limit; /* an x above the limit moves the reference */
   vpair sum, moment;      /* moment: of e^d * d with d = z - reference */
 } exponentials;
 
 static inline exponentials no_exponentials(const logit_map *map) {
-  return (exponentials){(vf)(-INFINITY), -map->cap * map->times, -INFINITY, lanes_none(), lanes_none()};
+  return (exponentials){(vf)(-INFINITY), (vi)(0), -map->cap * map->times, -INFINITY, lanes_none(), lanes_none()};
 }
 
 static inline void move_reference(const logit_map *map, exponentials *s) {
@@ -105,16 +106,53 @@ static inline void move_reference(const logit_map *map, exponentials *s) {
   s->sum = lanes_times(s->sum, factor);
 }
 
+static inline void look_at(exponentials *s, vf x, int turn) {
+  const vi more = x > s->largest;
+  s->largest = either(more, x, s->largest);
+  s->turn = select(s->turn, (vi)(turn), more);
+}
+
+/* Moves a copy: what a call has the address of is in memory, and not in registers. */
+static inlined void follow(const logit_map *map, exponentials *s) {
+  if (!any_lane(s->largest > s->limit)) return;
+  exponentials moved = *s;
+  move_reference(map, &moved);
+  *s = moved;
+}
+
 /* Adds the lanes of x that are `here`, or all. */
-static inlined void add_exponentials(const logit_map *map, exponentials *s, vf x, bool all, vi here, bool moment) {
+static inlined void add_exponentials(const logit_map *map, exponentials *s, vf x, int turn, bool all, vi here, bool moment) {
   if (!all) x = either(here, x, (vf)(-INFINITY));
-  s->largest = larger(s->largest, x);
-  if (any_lane(x > s->limit)) move_reference(map, s);
+  look_at(s, x, turn);
+  follow(map, s);
   const vf d = above(map, capped(map, x), s->reference);
   vf e = exp_to_64_of(at_most_of(64.0f, d));
   if (!all) e = either(here, e, (vf)(0.0f));
   s->sum = vpair_add(s->sum, e);
   if (moment) s->moment = vpair_add(s->moment, e * fmax(d, (vf)(EXP_LOW)));
+}
+
+/* Adds whole vectors, without a cap, under one test and with one sum in two floats. A term is too large by 2^-124 at most. */
+enum { BATCH = 4 };
+static inlined void add_batch(const logit_map *map, exponentials *s, const vf x[BATCH], int turn, bool moment) {
+  vf d[BATCH], e[BATCH];
+#pragma unroll
+  for (int j = 0; j < BATCH; ++j) look_at(s, x[j], turn + j);
+  follow(map, s);
+  if (fabs(s->reference) > HUGE_LOGIT) {
+#pragma unroll
+    for (int j = 0; j < BATCH; ++j) d[j] = above(map, x[j], s->reference);
+  } else {
+#pragma unroll
+    for (int j = 0; j < BATCH; ++j) d[j] = fma(x[j], (vf)(map->times), (vf)(-s->reference));
+  }
+#pragma unroll
+  for (int j = 0; j < BATCH; ++j) e[j] = exp_near_of(d[j]);
+  s->sum = vpair_add(s->sum, (e[0] + e[1]) + (e[2] + e[3]));
+  if (!moment) return;
+#pragma unroll
+  for (int j = 0; j < BATCH; ++j) e[j] *= fmax(d[j], (vf)(EXP_LOW));
+  s->moment = vpair_add(s->moment, (e[0] + e[1]) + (e[2] + e[3]));
 }
 
 /* The row's, and another sum. lse: NaN where there is one, and else the logit of the largest x where that is not finite. */

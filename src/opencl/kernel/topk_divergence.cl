@@ -27,8 +27,8 @@ static inlined pair find_lse(work *w, topk_row *s, room space) {
     FOR_OUTSIDE(w, c, n) {
       const vf x = load_n(w->input, w->x + w->begin + c, T, n);
       const vi here = outside_at(w, c, n);
-      add_exponentials(&k->q, &out, x, false, here, false);
-      if (hard) add_exponentials(&k->hard_map, &hard_out, x, false, here, false);
+      add_exponentials(&k->q, &out, x, 0, false, here, false);
+      if (hard) add_exponentials(&k->hard_map, &hard_out, x, 0, false, here, false);
     }
     FOR_ENTRIES(w, j, v) {
       few_add(&in, logit_of(&k->q, x_at(w, v)).z);
