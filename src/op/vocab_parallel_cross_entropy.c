@@ -123,7 +123,7 @@ static tigon_status prepare_stats(tigon_context *context, const tigon_vocab_para
                                 .dentropy = &none,
                                 .options = &options,
                                 .out = &out};
-  tigon_check_loss(context, &loss, p); /* without a loss it refuses nothing */
+  TIGON_TRY(tigon_check_loss(context, &loss, p)); /* GCOVR_EXCL_BR_LINE without a loss it refuses nothing */
   TIGON_TRY(tigon_check_shard(context, tigon_last_dim("logits", &a->logits), a->vocab_begin, "vocab", a->vocab));
   set_shard(p, a->vocab_begin, a->vocab, a->logits.dtype);
   p->parts = TIGON_CROSS_ENTROPY_ROWS;
