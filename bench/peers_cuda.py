@@ -62,6 +62,8 @@ def model_size(op, model, rows):
         return size(min(rows, 4096) if op == "attention" else rows, heads * 128, 0, kv_heads, 128)
     if op in ("cross_entropy", "divergence", "topk_divergence"):
         return size(rows, vocabulary)
+    if op == "fused_linear_preference" and rows % 2:  # it has pairs
+        return None
     if op in ("embedding", "linear_logprob") or op.startswith("fused_linear_"):
         return size(rows, hidden, vocabulary)
     if op == "linear":
@@ -515,10 +517,12 @@ def parse():
     return parser.parse_args()
 
 
-def version_of(package):
+def version_of(package, module=None):
+    """None: it is not there, or its module cannot be imported."""
     try:
+        importlib.import_module(module or package)
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+    except Exception:  # any kind: a package lacks parts of itself
         return None
 
 
@@ -526,8 +530,8 @@ def machine(run, copy, matmul):
     driver = records.output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or ""
     products = ", ".join(f"{name} {rate * 1e-12:.4g}" for name, rate in matmul.items())
     versions = records.versions(torch=torch.__version__, cuda=torch.version.cuda, driver=driver.split("\n")[0],
-                                triton=version_of("triton"), liger_kernel=version_of("liger_kernel"), trl=version_of("trl"), quack=version_of("quack-kernels"),
-                                flash_attn_4=version_of("flash-attn-4"), cudnn_frontend=version_of("nvidia-cudnn-frontend"))
+                                triton=version_of("triton"), liger_kernel=version_of("liger_kernel"), trl=version_of("trl"), quack=version_of("quack-kernels", "quack"),
+                                flash_attn_4=version_of("flash-attn-4", "flash_attn.cute"), cudnn_frontend=version_of("nvidia-cudnn-frontend", "cudnn"))
     return {"device": torch.cuda.get_device_name(), "versions": versions, "gemm": run.gemm,
             "copy_gbps": f"{copy * 1e-9:.4g}", "matmul_tflops": products}
 
