@@ -22,7 +22,7 @@ static const check_sweep sweeps[] = {
     {"huge", "2^31 elements and more, in many rows and in three: the bits of a few rows by themselves",
      check_sweep_huge, false, false},
     {"path", "the variant's own kernel ran, and no other", check_sweep_path, false, false},
-    {"crowd", "eight threads with inputs in common, inside an OpenMP region, after fork(): the same bits",
+    {"crowd", "sixteen threads with inputs in common, inside an OpenMP region, after fork(): the same bits",
      check_sweep_crowd, false, false},
 };
 

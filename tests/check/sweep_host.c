@@ -125,7 +125,7 @@ static void perform(const scene *s, int threads, char failure[512]) {
   check_pair_close(&own);
 }
 
-enum { CROWD = 8, OPTIONS = 8, BEFORE = 2 };
+enum { CROWD = 16, OPTIONS = 8, BEFORE = 2 };
 static scene scenes[BEFORE * OPTIONS];
 static int scene_count;
 
