@@ -51,13 +51,16 @@ __attribute__((format(printf, 3, 4))) tigon_status tigon_fail(tigon_context *con
 #define TIGON_RUN_SLOT(context, kernels, queue, name, problem) \
   tigon_front_done(context, kernels, queue, #name, (kernels)->name.run(queue, problem))
 
-/* Gives the call to the slot `name`, the variant's or a borrowed one, or UNSUPPORTED when neither takes `dtype`. */
-#define TIGON_CALL_SLOT(context, name, dtype, problem)                                 \
+/* TIGON_CALL_SLOT of one that TIGON_REQUIRE_SLOT has found: a composite finds all of its slots before the first writes. */
+#define TIGON_CALL_FOUND_SLOT(context, name, dtype, problem)                           \
   (TIGON_HAS_SLOT((context)->kernels, name, dtype)                                     \
        ? TIGON_RUN_SLOT(context, (context)->kernels, &(context)->queue, name, problem) \
-   : TIGON_HAS_SLOT((context)->borrowed, name, dtype)                                  \
-       ? TIGON_RUN_SLOT(context, (context)->borrowed, (context)->host, name, problem)  \
-       : tigon_front_unsupported(context, #name, dtype))
+       : TIGON_RUN_SLOT(context, (context)->borrowed, (context)->host, name, problem))
+
+/* Gives the call to the slot `name`, the variant's or a borrowed one, or UNSUPPORTED when neither takes `dtype`. */
+#define TIGON_CALL_SLOT(context, name, dtype, problem)                                         \
+  (TIGON_CAN_CALL(context, name, dtype) ? TIGON_CALL_FOUND_SLOT(context, name, dtype, problem) \
+                                        : tigon_front_unsupported(context, #name, dtype))
 
 /* Stores the workspace of that call in the size_t `*bytes`: 0 when the slot needs none, or is not there. */
 #define TIGON_ASK_WORKSPACE(context, name, dtype, problem, bytes)                                             \

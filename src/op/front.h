@@ -34,12 +34,6 @@ static inline tigon_map_numbers tigon_gate_numbers(double gate_mult, double down
                              .up_offset = (float)up_offset};
 }
 
-/* TIGON_CALL_SLOT of one that TIGON_REQUIRE_SLOT has found: a composite finds all of its slots before the first writes. */
-#define TIGON_CALL_FOUND_SLOT(context, name, dtype, problem)                           \
-  (TIGON_HAS_SLOT((context)->kernels, name, dtype)                                     \
-       ? TIGON_RUN_SLOT(context, (context)->kernels, &(context)->queue, name, problem) \
-       : TIGON_RUN_SLOT(context, (context)->borrowed, (context)->host, name, problem))
-
 /* Has a problem over rows nothing to do? */
 #define TIGON_NO_ELEMENTS(p) ((p).space.rows == 0 || (p).cols == 0)
 
