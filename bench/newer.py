@@ -144,20 +144,18 @@ PARTIES = {"quack": quack, "fa4": flash_attention_4, "cudnn": cudnn_norm}
 absent = set()
 
 
-def cases(op, t, note):
-    """{party: its function of the operator}; what cannot be imported is said once."""
+def cases(op, t, left_out):
+    """{party: its function of the operator}; what cannot be imported is said once, by left_out(op, party, error)."""
     found = {}
     for name, case in PARTIES.items():
         if name in absent:
             continue
         try:
             function = case(op, t)
-        except ImportError as error:
-            absent.add(name)
-            note(f"{name} is left out: {error}")
-            continue
         except Exception as error:  # any kind: an error of a peer is not ours
-            note(f"{op}: {name} is left out: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
+            if isinstance(error, ImportError):
+                absent.add(name)
+            left_out(op, name, error)
             continue
         if function:
             found[name] = function

@@ -26,9 +26,14 @@ COLUMNS = [*SHARED, "party", "median_ms", "spread", "rounds_ahead", "host_us", "
            "flops", "workspace_bytes", "floor_ms", "copy_ms"]
 
 
-def trouble(sentence):
-    print(f"peers_cuda: {sentence}", file=sys.stderr)
+def trouble(text):
+    print(f"peers_cuda: {text}", file=sys.stderr)
     sys.exit(3)
+
+
+def sentence(error):
+    """Its kind, and the first line of its text, which may be empty."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 # ---- sizes ----
@@ -392,7 +397,7 @@ class Run:
                 self.note(f"liger: {error}")
             if theirs:
                 peers["liger"] = theirs
-        return peers if self.options.no_newer else {**peers, **newer.cases(op, t, self.note)}
+        return peers if self.options.no_newer else {**peers, **newer.cases(op, t, self.left_out)}
 
     def calls_of(self, op, t, one, compiles):
         """{party: {mode: call}} and {party: how wrong}; a peer that fails is left out, with its sentence on stderr."""
@@ -426,7 +431,7 @@ class Run:
         return calls, wrong
 
     def left_out(self, op, name, error):
-        self.note(f"{op}: {name} is left out: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
+        self.note(f"{op}: {name} is left out: {sentence(error)}")
 
     def frozen(self, op, t, functions, inputs, upstream, compiles):
         """calls_of() with a weight that gets no gradient, of which Tigon has no case in C: the party tigon is Tigon from PyTorch."""
@@ -459,7 +464,7 @@ class Run:
             self.gemm = t.gemm()
             yield from self.rows(t, op, one, compiles, copy, matmul)
         except (LookupError, ValueError, RuntimeError) as error:
-            self.note(f"{op} {one['dtype']} is left out: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+            self.note(f"{op} {one['dtype']} is left out: {sentence(error)}")
         finally:
             torch.cuda.synchronize()
             if t:
