@@ -14,7 +14,9 @@ PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
 .PHONY: build train test test-convergence test-models python-env docs site-env bench bench-peers setup format lint cuda-targets install deb wheel asan tsan fuzz reliability coverage abi-update clean help
 
-build: configure ## Build build/tigon and build/libtigon.so (the default)
+# The first build is for this machine, as pip's is, in two thirds of the time. `make test` and `make deb` compile every variant.
+build: VARIANTS = $(if $(wildcard build/CMakeCache.txt),,-DTIGON_CPU_VARIANTS=native)
+build: configure ## Build build/tigon and build/libtigon.so for this machine (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
 
 train: setup-build-train build ## Train a small Llama: make train ARGS="--steps 50"
@@ -26,6 +28,7 @@ test: setup-build-test ## Build and run every test, lint, format and sanitizers 
 
 # The tests with a stand-in driver launch CUDA kernels, so that these are compiled without a GPU, too.
 .PHONY: build-all
+build-all: VARIANTS = -DTIGON_CPU_VARIANTS=all
 build-all: CUDA = $(if $(TIGON_CUDA),,$(if $(shell PATH=$$PATH:/usr/local/cuda/bin command -v nvcc),-DTIGON_CUDA=ON))
 build-all: configure
 	@cmake --build build -j $(JOBS)
@@ -113,7 +116,8 @@ help: ## Show this
 # Always: it takes a second, and notices what was installed or how a test describes itself.
 configure:
 	@tools/setup --check build
-	@mkdir -p build && cmake --preset release $(CUDA) > build/configure.log || { cat build/configure.log; exit 1; }
+	@mkdir -p build && cmake --preset release $(CUDA) $(VARIANTS) > build/configure.log || { cat build/configure.log; exit 1; }
+	@$(if $(VARIANTS),sed -n 's/^-- tigon:/tigon:/p' build/configure.log)
 
 setup-%:
 	@tools/setup $(subst -, ,$*)
