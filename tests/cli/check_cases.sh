@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: slow
 # The check of an Ascend device runs every case of the planner: A to F with two operators or more, G with group_norm. Parts of the
 # cases are all of them.
 . "$(dirname "$0")/lib.bash"
