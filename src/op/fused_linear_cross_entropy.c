@@ -92,8 +92,9 @@ static int64_t even(int64_t rows, int64_t most) {
   return (rows - 1) / steps + 1;
 }
 
-/* The same in whole lines, where one fits: a GEMM is slow on others. */
+/* The same in whole lines, where one fits and one step does not do: a GEMM is slow on others. */
 static int64_t whole_lines(int64_t extent, int64_t most) {
+  if (most >= extent) return extent;
   const int64_t lined = most / LINE * LINE;
   return lined ? (even(extent, lined) + LINE - 1) / LINE * LINE : even(extent, most);
 }
