@@ -62,7 +62,25 @@ static void test_long_list(void **state) {
              "adamw_step: params[3].param overlaps params[499].exp_avg, must be apart");
 }
 
+/* Inputs may lie over each other, also before all outputs. */
+static void test_one_gradient(void **state) {
+  static struct { float grad[4], of[2][3][4]; } lie;
+  tigon_adamw_param list[2];
+  api_fill(lie.grad, 4, 0.01f);
+  for (int i = 0; i < 2; ++i)
+    list[i] = (tigon_adamw_param){.param = tigon_tensor_1d(lie.of[i][0], TIGON_F32, 4),
+                                  .grad = tigon_tensor_1d(lie.grad, TIGON_F32, 4),
+                                  .exp_avg = tigon_tensor_1d(lie.of[i][1], TIGON_F32, 4),
+                                  .exp_avg_sq = tigon_tensor_1d(lie.of[i][2], TIGON_F32, 4)};
+  const tigon_adamw_step_args a = {
+      .params = list, .count = 2, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1};
+  assert_int_equal(tigon_adamw_step(*state, &a), TIGON_OK);
+  assert_memory_equal(lie.of[0], lie.of[1], sizeof lie.of[0]);
+  for (int i = 0; i < 4; ++i) assert_true(lie.of[0][0][i] != 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms), cmocka_unit_test(test_long_list)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms), cmocka_unit_test(test_long_list),
+                                     cmocka_unit_test(test_one_gradient)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -140,6 +140,11 @@ static void test_huge_workspace(void **state) {
   size_t bytes = 5;
   api_expect(*state, tigon_attn_res_fwd_workspace(*state, &a, &bytes), TIGON_ERROR_INVALID,
              "attn_res_fwd: v has more elements than a workspace can hold numbers for");
+  tigon_attn_res_fwd_args rows = a; /* each extent is one that a workspace takes */
+  rows.v = (tigon_tensor){NULL, TIGON_BF16, 3, {2, INT64_C(1) << 43, 1}, {0, 0, 1}};
+  rows.h = (tigon_tensor){NULL, TIGON_BF16, 2, {INT64_C(1) << 43, 1}, {0, 1}};
+  api_expect(*state, tigon_attn_res_fwd_workspace(*state, &rows, &bytes), TIGON_ERROR_INVALID,
+             "attn_res_fwd: v has more elements than a workspace can hold numbers for");
   const tigon_tensor wide = {NULL, TIGON_BF16, 3, {1, 1, INT64_C(1) << 44}, {0, 0, 1}},
                      row = {NULL, TIGON_BF16, 2, {1, INT64_C(1) << 44}, {0, 1}};
   const tigon_tensor of_columns = tigon_tensor_1d(NULL, TIGON_BF16, INT64_C(1) << 44);

@@ -96,9 +96,11 @@ static void test_error(void **state) {
   a.error = tigon_tensor_1d(&error, TIGON_I32, 1);
   assert_int_equal(tigon_fused_linear_topk_divergence_fwd(*state, &a), TIGON_OK);
   assert_int_equal(error, 0);
-  of.ids[1] = V;
-  assert_int_equal(tigon_fused_linear_topk_divergence_fwd(*state, &a), TIGON_OK);
-  assert_int_equal(error, 1);
+  for (int below = 0; below < 2; ++below) {
+    of.ids[1] = below ? -1 : V, error = 0;
+    assert_int_equal(tigon_fused_linear_topk_divergence_fwd(*state, &a), TIGON_OK);
+    assert_int_equal(error, 1);
+  }
 }
 
 int main(void) {

@@ -18,6 +18,7 @@ static void test_rules(void **state) {
        (a->options.kind = TIGON_PREFERENCE_BCO_PAIR, a->shift = spare(TIGON_F32, 1),
         a->shift = shaped(&a->shift, 2, 1, 1, 0, 0)),
        "shift.ndim is 2, must be 1");
+  RULE(fused_linear_preference_fwd, a->segments.shape[0] = 0, "segments.shape[0] is 0, must be >= 1");
   RULE(multi_token_attention_bwd, a->weight.ndim = 3, "weight.ndim is 3, must be 4");
 #define PACKED absent(&a->up), a->gate.shape[0] = a->gate_bias.shape[0] = a->up_bias.shape[0] = 150
   RULE(mlp_fwd, (PACKED), "up_bias is there, must be absent without up");
@@ -190,6 +191,28 @@ static void test_queries(void **state) {
   assert_int_equal(least, 5);
 }
 
+/* A query refuses what the front itself refuses. */
+static void test_refused_queries(void **state) {
+  call c;
+  size_t least = 5, good = 5;
+#define QUERY(name, change, sentence)                                                                                 \
+  do {                                                                                                                \
+    tigon_##name##_args *a = legal(&c, #name);                                                                        \
+    (void)(change);                                                                                                   \
+    api_expect(*state, tigon_##name##_workspace(*state, a, &least, &good), TIGON_ERROR_INVALID, #name ": " sentence); \
+    assert_true(least == 5 && good == 5);                                                                             \
+  } while (0)
+  QUERY(mlp_fwd, (PACKED), "up_bias is there, must be absent without up");
+  QUERY(mlp_bwd, (PACKED, absent(&a->dgate), absent(&a->dgate_bias), absent(&a->dup), absent(&a->dup_bias)),
+        "up_bias is there, must be absent without up");
+  QUERY(fused_linear_divergence_fwd, (a->teacher_weight.shape[0] = 0, absent(&a->teacher_bias)),
+        "teacher_weight.shape[0] is 0, must be 1 or more");
+  QUERY(fused_linear_topk_divergence_fwd, (a->by_temperature_squared = 1, a->temperature = 1e-30),
+        "weight_soft times the square of temperature is 1e-60, must be a normal f32");
+  QUERY(linear_logprob_fwd, (a->vocab = 0, a->vocab_begin = 1), "vocab_begin is 1, must be 0 without vocab");
+  QUERY(linear_logprob_bwd, (a->vocab = 0, a->vocab_begin = 1), "vocab_begin is 1, must be 0 without vocab");
+}
+
 /* Scale [1, 1, C] is one row for all. */
 static void test_ones(void **state) {
   call c;
@@ -201,9 +224,9 @@ static void test_ones(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_cache),      cmocka_unit_test(test_rules),
-                                     cmocka_unit_test(test_rope_pairs), cmocka_unit_test(test_no_heads),
-                                     cmocka_unit_test(test_levels),     cmocka_unit_test(test_huge),
-                                     cmocka_unit_test(test_queries),    cmocka_unit_test(test_ones)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_cache),    cmocka_unit_test(test_rules),           cmocka_unit_test(test_rope_pairs),
+      cmocka_unit_test(test_no_heads), cmocka_unit_test(test_levels),          cmocka_unit_test(test_huge),
+      cmocka_unit_test(test_queries),  cmocka_unit_test(test_refused_queries), cmocka_unit_test(test_ones)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -37,9 +37,12 @@ static tigon_kernels failing_kernels(void) {
   return k;
 }
 
+static long copies;
+
 static tigon_status copy_rows(tigon_queue *queue, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                               size_t bytes, int64_t rows) {
   if (!passes(queue)) return TIGON_ERROR_DEVICE;
+  ++copies;
   for (int64_t r = 0; r < rows; ++r)
     memcpy((char *)to + (size_t)r * to_pitch, (const char *)from + (size_t)r * from_pitch, bytes);
   return TIGON_OK;
@@ -49,9 +52,12 @@ static void ignore(void *to, const tigon_launch *launch) { (void)launch, ++*(lon
 
 /* ---- one call ---- */
 
+static void (*change)(call *c); /* what no choice says of a call */
+
 static tigon_status begin(call *c, tigon_context *context, int entry, const call_choices *how, size_t bytes) {
   memcpy(memory, numbers, sizeof memory);
   assert_true(call_make(c, entry, tigon_schema_at(entry), how, memory, ARENA) > 0);
+  if (change) change(c);
   call_set_workspace(c, memory + ARENA, bytes);
   memcpy(before, memory, sizeof before);
   return call_run(c, context);
@@ -127,6 +133,17 @@ static void try_call(tigon_context *context, int entry, const call_choices *how,
     pass(&c, context, entry, how, bytes);
     compare(&c);
     fail_each(context, entry, how, bytes);
+    tigon_kernels fewer = *whole; /* and one that has no products borrows them */
+    fewer.linear_fwd.run = NULL, fewer.linear_bwd.run = NULL;
+    const tigon_kernels *none = context->borrowed;
+    context->kernels = &fewer, context->borrowed = whole, context->host = &context->queue;
+    passing = INT32_MAX;
+    pass(&c, context, entry, how, bytes);
+    compare(&c);
+    fewer = *whole, fewer.linear_bwd.dtypes = 0;
+    pass(&c, context, entry, how, bytes);
+    compare(&c);
+    context->kernels = &failing, context->borrowed = none;
     device.copy_rows = NULL; /* a device may have none */
     pass(&c, context, entry, how, bytes);
     compare(&c);
@@ -157,6 +174,121 @@ static void test_launches(void **state) {
     }
 }
 
+static int entry_of(const char *name) {
+  int entry = 0;
+  while (strcmp(tigon_schema_at(entry)->name, name) != 0) ++entry;
+  return entry;
+}
+
+/* Two pairs of a padded batch, with room for one of them in a chunk. A device puts its sides together for dweight's product. Hidden
+ * has more columns than it takes at a time, or the sums of all classes lie in the workspace. */
+static int accumulates;
+
+static void change_pairs(call *c) {
+  tigon_fused_linear_preference_fwd_args *a = (void *)c->args;
+  a->segments = (tigon_tensor){0};
+  a->accumulate_dweight = accumulates;
+}
+
+static void test_pairs(void **state) {
+  tigon_context *context = *state;
+  const int entry = entry_of("fused_linear_preference_fwd");
+  whole = context->kernels;
+  change = change_pairs;
+  for (int turn = 0; turn < 4; ++turn) {
+    const bool wide = turn < 2;
+    call_choices how = usual(wide ? TIGON_F32 : TIGON_BF16, 2);
+    how.extents['b'] = how.extents['n'] = 4, how.extents['g'] = 2;
+    how.extents['t'] = wide ? 2 : 70, how.extents['h'] = wide ? 1030 : 6, how.extents['v'] = wide ? 3 : 37;
+    accumulates = turn % 2;
+    size_t least = 0, good = 0;
+    call c;
+    assert_true(call_make(&c, entry, tigon_schema_at(entry), &how, memory, ARENA) > 0);
+    change(&c);
+    assert_int_equal(tigon_schema_workspace(entry, context, c.args, &least, &good), TIGON_OK);
+    assert_true(least < good && good <= ROOM);
+    copies = 0;
+    try_call(context, entry, &how, good * 3 / 4);
+    assert_true(copies > 0);
+    assert_int_equal(context->head.sums_bytes > 0, !wide);
+  }
+  change = NULL;
+}
+
+/* dhidden in the place of hidden, which panels of classes read until the last: it is made by a late pass, which fails, too. */
+static void change_place(call *c) {
+  tigon_fused_linear_cross_entropy_args *a = (void *)c->args;
+  a->dhidden = a->hidden;
+}
+
+static void test_late(void **state) {
+  tigon_context *context = *state;
+  const int entry = entry_of("fused_linear_cross_entropy_fwd");
+  const call_choices how = usual(TIGON_BF16, 2);
+  whole = context->kernels;
+  size_t least = 0;
+  call c;
+  assert_true(call_make(&c, entry, tigon_schema_at(entry), &how, memory, ARENA) > 0);
+  assert_int_equal(tigon_schema_workspace(entry, context, c.args, &least, NULL), TIGON_OK);
+  change = change_place;
+  try_call(context, entry, &how, least);
+  change = NULL;
+}
+
+/* A host skips tokens, whose dlogits a parked panel would not have. Only elsewhere they have an lse. */
+static void change_label(call *c) {
+  tigon_fused_linear_cross_entropy_args *a = (void *)c->args;
+  a->options.has_ignore_index = 1;
+  a->options.ignore_index = tigon_load_index(a->labels.data, 0, a->labels.dtype);
+  a->out.lse = (tigon_tensor){0};
+}
+
+/* Chunks of a device are whole lines of rows: 64 of 140. The least workspace has no room for a panel that is parked, though dweight
+ * has for four. */
+static void test_lines(void **state) {
+  tigon_context *context = *state;
+  const int entry = entry_of("fused_linear_cross_entropy_fwd");
+  whole = context->kernels;
+  for (int turn = 0; turn < 4; ++turn) {
+    const bool narrow = turn % 2;
+    call_choices how = usual(TIGON_BF16, 2);
+    how.extents['t'] = 70, how.extents['h'] = narrow ? 36 : 144;
+    size_t least = 0, good = 0;
+    call c;
+    assert_true(call_make(&c, entry, tigon_schema_at(entry), &how, memory, ARENA) > 0);
+    if (turn > 1) (change = change_label)(&c);
+    assert_int_equal(tigon_schema_workspace(entry, context, c.args, &least, &good), TIGON_OK);
+    assert_true(good <= ROOM);
+    try_call(context, entry, &how, narrow ? least : good * 3 / 4);
+  }
+  change = NULL;
+}
+
+/* Gradients in bf16 by the sums of some columns, and of all beside one tile of all tokens. */
+static void test_tiles(void **state) {
+  tigon_context *context = *state;
+  const int entry = entry_of("mlp_bwd");
+  call_choices how = usual(TIGON_BF16, 2);
+  how.extents['t'] = 300, how.extents['c'] = 20, how.gap = 64;
+  whole = context->kernels;
+  size_t least = 0, good = 0;
+  call c;
+  assert_true(call_make(&c, entry, tigon_schema_at(entry), &how, memory, ARENA) > 0);
+  assert_int_equal(tigon_schema_workspace(entry, context, c.args, &least, &good), TIGON_OK);
+  assert_true(good <= ROOM);
+  pass(&c, context, entry, &how, ROOM);
+  memcpy(want, memory, sizeof want);
+  int64_t sums[2] = {INT64_MAX, 0}, rows = 0; /* the least and the most bytes, rows of the last tile beside the most */
+  for (size_t bytes = least; bytes <= good; bytes += bytes < 4096 ? 64 : 1024) {
+    pass(&c, context, entry, &how, bytes);
+    compare(&c);
+    const tigon_head_work *did = &context->head;
+    if (did->sums_bytes > 0 && did->sums_bytes < sums[0]) sums[0] = did->sums_bytes;
+    if (did->sums_bytes >= sums[1]) sums[1] = did->sums_bytes, rows = did->rows;
+  }
+  assert_true(sums[0] < sums[1] && rows == 600);
+}
+
 /* Without rows gradients of weights are cleared, which fails, too. */
 static void test_no_rows(void **state) {
   tigon_context *context = *state;
@@ -164,8 +296,7 @@ static void test_no_rows(void **state) {
   const tigon_kernels failing = failing_kernels();
   call_choices how = usual(TIGON_F32, 2);
   how.extents['b'] = 0;
-  int entry = 0;
-  while (strcmp(tigon_schema_at(entry)->name, "mlp_bwd") != 0) ++entry;
+  const int entry = entry_of("mlp_bwd");
   context->kernels = &failing;
   fail_each(context, entry, &how, ROOM);
   context->kernels = whole;
@@ -173,7 +304,9 @@ static void test_no_rows(void **state) {
 
 int main(void) {
   fill_numbers(numbers, sizeof numbers);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_launches), cmocka_unit_test(test_no_rows)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_launches), cmocka_unit_test(test_pairs),
+                                     cmocka_unit_test(test_late),     cmocka_unit_test(test_lines),
+                                     cmocka_unit_test(test_tiles),    cmocka_unit_test(test_no_rows)};
   setenv("TIGON_GEMM", "builtin", 1);
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

@@ -1,5 +1,6 @@
 /* mlp: what its header asks of shapes and numbers and no description can say, and bytes of workspace. Each refused call is a legal
  * one with a change. */
+#include "core/context.h"
 #include "rules.h"
 
 static void test_rules(void **state) {
@@ -45,6 +46,14 @@ static void test_workspace(void **state) {
   assert_int_equal(tigon_mlp_bwd_workspace(*state, &a, &least, &good), TIGON_OK);
   assert_int_equal(least, 3 * inner * 2 + 128);
   assert_int_equal(good, 1024 * 3 * inner * 2 + 128); /* the context is a host's */
+  tigon_context *context = *state;
+  const tigon_backend *host = context->queue.backend;
+  tigon_backend device = *host;
+  device.host_memory = false;
+  context->queue.backend = &device;
+  assert_int_equal(tigon_mlp_bwd_workspace(context, &a, NULL, &more), TIGON_OK);
+  assert_int_equal(more, 4096 * 3 * inner * 2 + 128);
+  context->queue.backend = host;
   a.dgate.dtype = a.dup.dtype = a.ddown.dtype = dtype;
   assert_int_equal(tigon_mlp_bwd_workspace(*state, &a, &least, &more), TIGON_OK);
   assert_true(least < 1 << 18);

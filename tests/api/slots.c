@@ -96,6 +96,25 @@ static void test_slots(void **state) {
   }
 }
 
+/* The activation of an mlp says which kernels it needs. */
+static void test_activations(void **state) {
+  tigon_context *context = *state;
+  int entry = 0;
+  while (strcmp(tigon_schema_at(entry)->name, "mlp_bwd") != 0) ++entry;
+  room = ROOM;
+  unsigned done = 0;
+  for (uint32_t numbers = 0; done != 7; ++numbers) {
+    call_choices how = usual(TIGON_F32, 2);
+    how.numbers = numbers;
+    call c;
+    assert_true(call_make(&c, entry, tigon_schema_at(entry), &how, memory, ARENA) > 0);
+    const unsigned act = 1u << *(int *)call_field(&c, call_find(&c, "act"), 0);
+    for (int lost = 0; !(done & act) && lost < 2; ++lost)
+      assert_int_equal(try_entry(context, entry, &how, lost), 4); /* two of linear, two of the activation */
+    done |= act;
+  }
+}
+
 /* What a kernel says that it needs is asked of the caller. */
 static int64_t some_bytes(tigon_queue *queue, const tigon_linear_bwd_problem *p) { return (void)queue, (void)p, 192; }
 
@@ -123,7 +142,8 @@ static void test_linear_workspace(void **state) {
 
 int main(void) {
   fill_numbers(numbers, sizeof numbers);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_slots), cmocka_unit_test(test_linear_workspace)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_slots), cmocka_unit_test(test_activations),
+                                     cmocka_unit_test(test_linear_workspace)};
   setenv("TIGON_GEMM", "builtin", 1);
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
