@@ -101,24 +101,16 @@ static tigon_status check_lists(tigon_context *context, const list *out, const l
   return TIGON_OK;
 }
 
-tigon_status tigon_check_blocks(tigon_context *context, const void *args, size_t needed) {
+tigon_status tigon_check_blocks(tigon_context *context, const void *args, const void *workspace, size_t bytes) {
   const tigon_schema *schema = context->checked;
   list lists[TIGON_MAX_BLOCKS];
   int count = 0;
-  const struct {
-    const void *data;
-    size_t bytes;
-  } *workspace = NULL;
   if (context->shape_only) return TIGON_OK;
-  for (int i = 0; i < schema->count; ++i) {
-    if (schema->fields[i].kind == TIGON_FIELD_WORKSPACE)
-      workspace = (const void *)((const char *)args + schema->fields[i].offset);
+  for (int i = 0; i < schema->count; ++i)
     if (tigon_blocks_at(schema, i, args)) lists[count++] = list_of(schema, i, args);
-  }
   for (int k = 0; k < count; ++k) TIGON_TRY(check_addresses(context, &lists[k]));
   for (int k = 0; k < count; ++k) {
-    const bool has = workspace && workspace->data && needed > 0;
-    TIGON_TRY(check_tensors(context, &lists[k], has ? workspace->data : NULL, has ? workspace->bytes : 0));
+    TIGON_TRY(check_tensors(context, &lists[k], workspace, workspace ? bytes : 0));
     for (int j = 0; j < count; ++j)
       if ((j >= k || !lists[j].out) && lists[k].out) TIGON_TRY(check_lists(context, &lists[k], &lists[j]));
   }

@@ -13,7 +13,7 @@ const void *const *tigon_blocks_at(const tigon_schema *schema, int index, const 
 tigon_tensor tigon_block_view(const tigon_tensor *tensor);
 
 /* After tigon_check_fields(): every address of the call's lists, and that no block meets an output or, where it is one,
- * anything. `needed`: bytes of the workspace. */
-tigon_status tigon_check_blocks(tigon_context *context, const void *args, size_t needed);
+ * anything. `bytes`: the workspace's, 0 where the call needs none. */
+tigon_status tigon_check_blocks(tigon_context *context, const void *args, const void *workspace, size_t bytes);
 
 #endif

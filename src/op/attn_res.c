@@ -62,7 +62,7 @@ static tigon_status prepare_fwd(tigon_context *context, const tigon_attn_res_fwd
   TIGON_TRY(TIGON_COLLAPSE(context, &p->space, {&v, &p->v.rows}, {&a->h, &p->h}));
   TIGON_TRY(check_numbers(context, p));
   TIGON_TRY(TIGON_ASK_WORKSPACE(context, attn_res_fwd, p->dtype, p, bytes));
-  return tigon_check_blocks(context, a, *bytes);
+  return tigon_check_blocks(context, a, a->workspace, *bytes > 0 ? a->workspace_bytes : 0);
 }
 
 static tigon_status prepare_bwd(tigon_context *context, const tigon_attn_res_bwd_args *a, tigon_attn_res_problem *p,
@@ -83,7 +83,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attn_res_bwd
   TIGON_TRY(TIGON_COLLAPSE(context, &p->space, {&v, &p->v.rows}, {&a->dh, &p->h}, {&dv, &p->dv.rows}));
   TIGON_TRY(check_numbers(context, p));
   TIGON_TRY(TIGON_ASK_WORKSPACE(context, attn_res_bwd, p->dtype, p, bytes));
-  return tigon_check_blocks(context, a, *bytes);
+  return tigon_check_blocks(context, a, a->workspace, *bytes > 0 ? a->workspace_bytes : 0);
 }
 
 /* Tokens without columns still have weights. */

@@ -116,7 +116,7 @@ static void test_lists_of_words(void **state) {
 static tigon_status blocks_beside(tigon_context *c, const args *a, size_t needed) {
   args to;
   const tigon_status status = check(c, &lists_schema, a, &to);
-  return status == TIGON_OK ? tigon_check_blocks(c, &to, needed) : status;
+  return status == TIGON_OK ? tigon_check_blocks(c, &to, to.workspace, needed > 0 ? to.workspace_bytes : 0) : status;
 }
 static tigon_status blocks(tigon_context *c, const args *a) { return blocks_beside(c, a, 0); }
 
