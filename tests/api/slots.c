@@ -103,9 +103,9 @@ static void test_activations(void **state) {
   while (strcmp(tigon_schema_at(entry)->name, "mlp_bwd") != 0) ++entry;
   room = ROOM;
   unsigned done = 0;
-  for (uint32_t numbers = 0; done != 7; ++numbers) {
+  for (uint32_t turn = 0; done != 7; ++turn) {
     call_choices how = usual(TIGON_F32, 2);
-    how.numbers = numbers;
+    how.numbers = turn;
     call c;
     assert_true(call_make(&c, entry, tigon_schema_at(entry), &how, memory, ARENA) > 0);
     const unsigned act = 1u << *(int *)call_field(&c, call_find(&c, "act"), 0);
