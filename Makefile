@@ -117,7 +117,7 @@ help: ## Show this
 configure:
 	@tools/setup --check build
 	@mkdir -p build && cmake --preset release $(CUDA) $(VARIANTS) > build/configure.log || { cat build/configure.log; exit 1; }
-	@$(if $(VARIANTS),sed -n 's/^-- tigon:/tigon:/p' build/configure.log)
+	@$(if $(VARIANTS),sed -n 's/^-- \(tigon: .*kernels.*\)/\1/p' build/configure.log)
 
 setup-%:
 	@tools/setup $(subst -, ,$*)
