@@ -22,7 +22,7 @@ build: configure ## Build build/tigon and build/libtigon.so for this machine (th
 train: setup-build-train build ## Train a small Llama: make train ARGS="--steps 50"
 	@build/tigon train $(ARGS)
 
-test: setup-build-test ## Build and run every test, lint, format and sanitizers (some minutes)
+test: setup-build-test ## Build and run every test, lint, format and sanitizers
 	@$(MAKE) -j 2 build-all python-env site-env # one waits for the network while the other compiles
 	@ctest --preset release -j $(JOBS) $(ARGS)
 
