@@ -58,7 +58,7 @@ static const struct argp_option argp_options[] = {
 };
 
 static const char doc[] =
-    "Hold every kernel of every variant against the double-precision oracle: results within bounds derived per element, the "
+    "Compare every kernel of every variant with the double-precision oracle: results within bounds derived per element, the "
     "same bits again and on 1, 2, 3 and 8 threads, every planner case, guard zones around every buffer, inputs and the "
     "caller's state untouched."
     "\v"

@@ -136,7 +136,7 @@ static json_t *find_devices(const char *command, const char *only, bool self_che
   return devices;
 }
 
-/* "ascend-sim:910B1", ..: there on every machine, and used when asked for alone. */
+/* "ascend-sim:910B1", ..: present on every machine, and used only on request. */
 static json_t *simulators(void) {
   json_t *names = json_array();
   const tigon_backend *backend;
@@ -236,14 +236,14 @@ int tigon_cli_devices(int argc, char **argv) {
   static const struct argp_option options[] = {
       {"json", 'j', NULL, 0, "Print JSON", 0},
       {"self-check", 's', NULL, 0,
-       "Run the self-checks of OpenCL devices that were not run yet; what one refuses is shown with and without", 0},
+       "Run the self-checks of OpenCL devices that were not run yet; refused entries are always shown", 0},
       {0}};
   static const struct argp argp = {
       options,
       parse,
       "[DEVICE]",
-      "Say what this machine has to run on, in the order in which a context looks for it, and why the rest is not there; or "
-      "what DEVICE is. A simulator is there on every machine, and used when it is asked for alone."
+      "Show the devices of this machine, in the order in which a context looks for them, and why others are absent; or "
+      "describe DEVICE. Simulators are present on every machine, and used only on request."
       "\vExamples:\n"
       "  tigon devices --json | jq '.devices[] | select(.available) | .name'\n"
       "  tigon devices ascend-sim                    every part that is simulated\n"

@@ -11,7 +11,7 @@
 #include "term.h"
 
 static const char text[] =
-    "Say how well a trained model foretells a text: the mean loss of its tokens, perplexity and bits per byte.\n"
+    "Say how well a trained model predicts a text: the mean loss of its tokens, perplexity and bits per byte.\n"
     "\n"
     "CHECKPOINT is a folder of `tigon train', or a Llama that transformers saved, as `tigon generate' takes it. The text "
     "is a UTF-8 file, a folder of them, or a file of tokens (.bin) as `tigon tokenize' writes it. Every token but the "

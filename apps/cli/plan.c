@@ -408,7 +408,7 @@ int tigon_cli_plan(int argc, char **argv) {
        "rope: heads of keys besides the queries of --shape (default: a quarter as many, where that divides)", 0},
       {"groups", 'g', "N", 0,
        "group_norm: groups of a batch; the rows are batches x groups. modulated_rms_norm: rows of scale", 0},
-      {"run", 'r', "N", 0, "group_norm: columns of a channel, the spatial size", 0},
+      {"run", 'r', "N", 0, "group_norm: columns of a channel, its positions", 0},
       {"workspace", 'w', "BYTES", 0, "Of a head or mlp: less than the workspace that is recommended", 0},
       {"classes", 'n', "N", 0,
        "Of a head: rows of the weight, of a shard its own (default: 16000); mlp: the inner width (default: 5504)", 0},
@@ -427,8 +427,8 @@ int tigon_cli_plan(int argc, char **argv) {
       parse,
       "OPERATOR",
       "Say how an operator is cut into tiles on an Ascend device, what that moves, and why; on other devices, what its "
-      "call would launch. Nothing runs, and an Ascend device need not be here: the answer comes from the operator's "
-      "footprint, the shape and the device's sizes alone."
+      "call would launch. Nothing runs, and an Ascend device need not be here: the answer comes only from the operator's "
+      "footprint, the shape and the device's sizes."
       "\v"
       "Cases: A flat elementwise; B several short rows a tile; C a tile is a row; D a row is kept on chip in its own "
       "dtype and worked on in chunks; E a row does not fit and is read again; F few huge rows, each split over cores; G rows in groups with "

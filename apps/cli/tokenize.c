@@ -17,7 +17,7 @@ static const char text[] =
     "Examples:\n"
     "  tigon tokenize --tokenizer gpt2/tokenizer.json notes.txt --out notes.bin\n"
     "  tigon train --data notes.bin --tokenizer gpt2/tokenizer.json\n"
-    "  tigon tokenize --tokenizer tigon-run hello.txt      the tokens themselves, in one line\n"
+    "  tigon tokenize --tokenizer gpt2 hello.txt           the tokens themselves, in one line\n"
     "\n"
     "The file has llm.c's header: 256 int32, of which the third is the number of tokens. Tokens are uint16, or uint32 "
     "where the vocabulary is above 65536.\n"

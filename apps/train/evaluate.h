@@ -1,4 +1,4 @@
-/* How well a model foretells a text: the mean loss of its tokens, each in the context of those before it. */
+/* How well a model predicts a text: the mean loss of its tokens, each in the context of those before it. */
 #ifndef TRAIN_EVALUATE_H
 #define TRAIN_EVALUATE_H
 
