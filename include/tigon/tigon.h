@@ -24,7 +24,8 @@
  *
  *   int main(void) {
  *     tigon_context *context;
- *     if (tigon_context_create(NULL, &context) != TIGON_OK) return puts(tigon_last_error(NULL)), 1;
+ *     const tigon_context_desc cpu = {.device = "cpu"}; // by default a GPU comes first, which cannot read x
+ *     if (tigon_context_create(&cpu, &context) != TIGON_OK) return puts(tigon_last_error(NULL)), 1;
  *     float x[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}}, w[4] = {1, 1, 1, 1}, y[2][4];
  *     tigon_rms_norm_fwd_args args = {
  *         .x = tigon_tensor_2d(x, TIGON_F32, 2, 4),

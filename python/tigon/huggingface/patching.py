@@ -77,9 +77,9 @@ def patch(
     verify: bool = True,
     verbose: bool = False,
 ) -> Report:
-    """Makes the model compute with Tigon's operators what it computes now; in place, undone by `unpatch`.
+    """Makes the model compute with Tigon's operators what it computed before; in place, undone by `unpatch`.
 
-    What a module is, is found by its structure and by running it on small random numbers, never by its name.
+    A module's kind is found by its structure and by running it on small random numbers, never by its name.
     Parameters, their names, hooks and saved files do not change. Patch before a model is wrapped (Trainer, DDP, FSDP,
     torch.compile). In training with labels the logits are not computed and `outputs.logits` is None;
     `model(..., skip_logits=False)` gives them. TRL's trainers get their log-probabilities from the same head. A second
@@ -92,8 +92,8 @@ def patch(
     attention: True gives the model Tigon's attention, by transformers' registry. It has softcap, sinks, windows and
       packed sequences. Calls that it does not take run as before, and a warning says why.
     verify: each replaced module is compared with its own forward on a few random rows, in both modes. A module beyond
-      its bound is put back, and `Report.left` names it. `Report.unverified` names modules whose weights are on the
-      device meta, sharded or quantised.
+      its bound is put back, and `Report.left` names it. `Report.unverified` names modules that cannot be compared:
+      weights on the device meta, sharded or quantised, or an output of their own that is not finite.
     verbose: print the report.
     Errors: TypeError if model is no torch.nn.Module; ValueError if mlp is another word."""
     if not isinstance(model, nn.Module):

@@ -9,8 +9,8 @@ ValueError, TypeError (a dtype, no tensor, no number), NotImplementedError (no k
 MemoryError. A second derivative, forward-mode differentiation, the transforms of torch.func (vmap, grad, ...) and
 torch.jit.trace are refused.
 
-Under autocast, linear, attention and fused_linear_cross_entropy run in autocast's dtype, as torch's matmuls do. Tensors
-that must be of one dtype are promoted to the widest. Other operators keep their input's dtype, because their arithmetic
+Under autocast, linear, attention, mlp, fused_moe, linear_logprob and the fused_linear_ functions run in autocast's
+dtype, as torch's matmuls do. Tensors that must be of one dtype are promoted to the widest. Other operators keep their input's dtype, because their arithmetic
 is f32 anyway. There torch's own norms and losses give f32.
 """
 

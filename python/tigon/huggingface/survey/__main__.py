@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         import transformers
     except ImportError:
-        print("survey: transformers is not installed: pip install 'tigon[hf]'", file=sys.stderr)
+        print("survey: transformers is not installed: pip install transformers", file=sys.stderr)
         return 2
     transformers.logging.set_verbosity_error()
     from . import table
