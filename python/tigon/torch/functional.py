@@ -10,8 +10,8 @@ MemoryError. A second derivative, forward-mode differentiation, the transforms o
 torch.jit.trace are refused.
 
 Under autocast, linear, attention, mlp, fused_moe, linear_logprob and the fused_linear_ functions run in autocast's
-dtype, as torch's matmuls do. Tensors that must be of one dtype are promoted to the widest. Other operators keep their input's dtype, because their arithmetic
-is f32 anyway. There torch's own norms and losses give f32.
+dtype, as torch's matmuls do. Tensors that must be of one dtype are promoted to the widest. Other operators keep their
+input's dtype, because their arithmetic is f32 anyway. There torch's own norms and losses give f32.
 """
 
 from tigon.torch import operators
