@@ -218,7 +218,9 @@ int tigon_cli_list(int argc, char **argv) {
       options,
       parse,
       "[OPERATOR]",
-      "Say which operator runs where: its entries, the backends and variants that this machine can run, and the dtypes."
+      "Say which operator has kernels where: its entries, the backends of this library with their variants, and the dtypes. Of "
+      "the CPU's variants those are listed that this machine can run. A GPU need not be here, and an NPU must: `tigon "
+      "devices' names what is."
       "\vExamples:\n  tigon list --json | jq -r '.slots[] | select(.op == \"rms_norm\") | .variant'\n"
       "  tigon list rms_norm --schema",
       NULL,
