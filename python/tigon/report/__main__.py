@@ -20,12 +20,13 @@ from .trainer import MODELS, PROVIDERS, WARM_UP, Case
 TOKENS = {"tiny": 512, "llama-3-8b": 4096, "quick": 64}
 EPILOG = f"""
 It trains a Llama with random weights four times, side by side: as transformers makes it, patched by Tigon, by
-torch.compile, and by Liger-Kernel; who cannot run is named with the reason. Time, memory and losses go into the page:
+torch.compile, and by Liger-Kernel. A peer that cannot run is named with the reason. Time, memory and losses go into
+the page:
 
   python -m tigon.report                         tigon-report/report.html and report.csv, some minutes
   python -m tigon.report --quick                 seconds: a toy model, f32, without torch.compile
   python -m tigon.report --dtype bf16 --out my.html
-  python -m tigon.report --json > figures.json   the figures alone; needs no matplotlib
+  python -m tigon.report --json > figures.json   only the figures; needs no matplotlib
 
 models:
 """
