@@ -89,7 +89,7 @@ typedef struct tigon_queue {
  * function is UNSUPPORTED. `workspace` NULL: the slot needs none. `rounded`: the slot's default grade is "rounded"
  * (tigon_entry_grade()). */
 typedef struct tigon_kernels {
-  const char *variant; /* "ref", "scalar", "avx2", "avx512", "cuda", "dav-2201", "opencl" */
+  const char *variant; /* "ref", "scalar", "avx2", "avx512", "cuda", "dav-2201", "opencl-groups" */
   int64_t tile;        /* elements of its smallest tile (a vector's lanes): the check tests around it */
 #define TIGON_SLOT(op, entry)                \
   struct {                                   \
