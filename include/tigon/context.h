@@ -46,9 +46,9 @@ TIGON_API tigon_status tigon_context_sync(tigon_context *context);
 /* The GEMM behind linear on this context, and its determinism grades, as one sentence: "built-in: run_to_run,
  * thread_count, batch", or "openblas 0.3.21: run_to_run, thread_count (f32); built-in: all grades (bf16, f16)".
  * CPU: the environment's TIGON_GEMM = builtin | openblas | onednn chooses when the context is made. The default is
- *   openblas (for f32) if it is found at run time, with AVX-512 where the CPU has it, else builtin. onednn is for bf16, and much faster where the CPU has
- *   AMX. It allocates inside the op and may treat denormals as 0, so it runs only on request. The built-in GEMM runs
- *   what a library does not support.
+ *   openblas (for f32) if it is found at run time, with AVX-512 where the CPU has it, else builtin. onednn is for
+ *   bf16, and much faster where the CPU has AMX. It allocates inside the op and may treat denormals as 0, so it runs
+ *   only on request. The built-in GEMM runs what a library does not support.
  * NVIDIA GPU: cuBLASLt when it is found at run time. TIGON_GEMM = builtin asks for the built-in one.
  * OpenCL: CLBlast (for f32) on a GPU when it is found at run time. TIGON_GEMM = builtin | clblast chooses.
  * NPU: aclnn. Without it the context has no linear. */
