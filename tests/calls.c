@@ -8,6 +8,12 @@ void *call_field(call *c, const tigon_field *field, int element) {
   return (each ? c->elements + (size_t)element * c->schema->element_bytes : c->args) + field->offset;
 }
 
+int call_entry(const char *name) {
+  int entry = 0;
+  while (strcmp(tigon_schema_at(entry)->name, name) != 0) ++entry;
+  return entry;
+}
+
 const tigon_field *call_find(const call *c, const char *name) {
   for (int i = 0; i < c->schema->count; ++i)
     if (strcmp(c->schema->fields[i].name, name) == 0) return &c->schema->fields[i];

@@ -37,6 +37,9 @@ void call_set_workspace(call *c, void *workspace, size_t bytes);
 tigon_status call_run(call *c, tigon_context *context);
 tigon_status call_query(call *c, tigon_context *context, size_t *bytes);
 
+/* The number of the entry of that name, which there must be. */
+int call_entry(const char *name);
+
 /* The field of that name; NULL where the entry has none. */
 const tigon_field *call_find(const call *c, const char *name);
 /* Where the field's value is; `element` counts for the fields of a list's elements. */

@@ -95,8 +95,7 @@ static void test_levels(void **state) {
     call c;
     call_choices how = usual(TIGON_F32, each[k].leading);
     how.extents['b'] = how.extents['s'] = how.extents['a'] = 2, how.extents['c'] = 5;
-    int entry = 0;
-    while (strcmp(tigon_schema_at(entry)->name, each[k].entry) != 0) ++entry;
+    const int entry = call_entry(each[k].entry);
     memset(memory, 0x3f, sizeof memory);
     assert_true(call_make(&c, entry, tigon_schema_at(entry), &how, memory, ARENA) > 0);
     tigon_tensor *x = call_tensor(&c, call_find(&c, each[k].field), 0);

@@ -174,12 +174,6 @@ static void test_launches(void **state) {
     }
 }
 
-static int entry_of(const char *name) {
-  int entry = 0;
-  while (strcmp(tigon_schema_at(entry)->name, name) != 0) ++entry;
-  return entry;
-}
-
 /* Two pairs of a padded batch, with room for one of them in a chunk. A device puts its sides together for dweight's product. Hidden
  * has more columns than it takes at a time, or the sums of all classes lie in the workspace. */
 static int accumulates;
@@ -192,7 +186,7 @@ static void change_pairs(call *c) {
 
 static void test_pairs(void **state) {
   tigon_context *context = *state;
-  const int entry = entry_of("fused_linear_preference_fwd");
+  const int entry = call_entry("fused_linear_preference_fwd");
   whole = context->kernels;
   change = change_pairs;
   for (int turn = 0; turn < 4; ++turn) {
@@ -223,7 +217,7 @@ static void change_place(call *c) {
 
 static void test_late(void **state) {
   tigon_context *context = *state;
-  const int entry = entry_of("fused_linear_cross_entropy_fwd");
+  const int entry = call_entry("fused_linear_cross_entropy_fwd");
   const call_choices how = usual(TIGON_BF16, 2);
   whole = context->kernels;
   size_t least = 0;
@@ -247,7 +241,7 @@ static void change_label(call *c) {
  * has for four. */
 static void test_lines(void **state) {
   tigon_context *context = *state;
-  const int entry = entry_of("fused_linear_cross_entropy_fwd");
+  const int entry = call_entry("fused_linear_cross_entropy_fwd");
   whole = context->kernels;
   for (int turn = 0; turn < 4; ++turn) {
     const bool narrow = turn % 2;
@@ -267,7 +261,7 @@ static void test_lines(void **state) {
 /* Gradients in bf16 by the sums of some columns, and of all beside one tile of all tokens. */
 static void test_tiles(void **state) {
   tigon_context *context = *state;
-  const int entry = entry_of("mlp_bwd");
+  const int entry = call_entry("mlp_bwd");
   call_choices how = usual(TIGON_BF16, 2);
   how.extents['t'] = 300, how.extents['c'] = 20, how.gap = 64;
   whole = context->kernels;
@@ -296,7 +290,7 @@ static void test_no_rows(void **state) {
   const tigon_kernels failing = failing_kernels();
   call_choices how = usual(TIGON_F32, 2);
   how.extents['b'] = 0;
-  const int entry = entry_of("mlp_bwd");
+  const int entry = call_entry("mlp_bwd");
   context->kernels = &failing;
   fail_each(context, entry, &how, ROOM);
   context->kernels = whole;

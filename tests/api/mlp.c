@@ -16,8 +16,7 @@ static void test_rules(void **state) {
 static void test_packed(void **state) {
   call c;
   call_choices how = usual(TIGON_F32, 2);
-  int i = 0;
-  while (strcmp(tigon_schema_at(i)->name, "mlp_bwd") != 0) ++i;
+  const int i = call_entry("mlp_bwd");
   for (int f = 0; f < tigon_schema_at(i)->count; ++f)
     how.absent |= (uint64_t)has_word("up up_bias dup dup_bias", tigon_schema_at(i)->fields[f].name) << f;
   assert_true(call_make(&c, i, tigon_schema_at(i), &how, memory, ARENA) > 0);

@@ -13,9 +13,8 @@ static _Alignas(64) char memory[ARENA + ROOM], before[ARENA + ROOM];
  * i64. Strides follow from shapes. */
 static inline void *make(call *c, const char *entry, tigon_dtype dtype, const char *without, const char *wide) {
   call_choices how = usual(dtype, 2);
-  const tigon_schema *schema;
-  int i = 0;
-  while (strcmp((schema = tigon_schema_at(i))->name, entry) != 0) ++i;
+  const int i = call_entry(entry);
+  const tigon_schema *schema = tigon_schema_at(i);
   for (int f = 0; f < schema->count; ++f) {
     how.absent |= (uint64_t)has_word(without, schema->fields[f].name) << f;
     how.wide |= (uint64_t)has_word(wide, schema->fields[f].name) << f;

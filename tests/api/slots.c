@@ -99,8 +99,7 @@ static void test_slots(void **state) {
 /* The activation of an mlp says which kernels it needs. */
 static void test_activations(void **state) {
   tigon_context *context = *state;
-  int entry = 0;
-  while (strcmp(tigon_schema_at(entry)->name, "mlp_bwd") != 0) ++entry;
+  const int entry = call_entry("mlp_bwd");
   room = ROOM;
   unsigned done = 0;
   for (uint32_t turn = 0; done != 7; ++turn) {
@@ -126,8 +125,7 @@ static void test_linear_workspace(void **state) {
   const call_choices how = usual(TIGON_F32, 2);
   size_t bytes = 0;
   call c;
-  int entry = 0;
-  while (strcmp(tigon_schema_at(entry)->name, "linear_bwd") != 0) ++entry;
+  const int entry = call_entry("linear_bwd");
   context->kernels = &needy;
   room = 191;
   api_expect(context, begin(&c, context, entry, &how), TIGON_ERROR_WORKSPACE,
