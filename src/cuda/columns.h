@@ -1,5 +1,5 @@
 /* Constants and parameters that launchers and kernels share, for rows with vectors of columns. A thread has a pack of columns,
- * with its vectors and sums in registers. Forward it has one row, backward it goes down the rows. */
+ * with its vectors and sums in registers. Forward it has one row, or of many rows four, backward it goes down the rows. */
 #ifndef TIGON_CUDA_COLUMNS_H
 #define TIGON_CUDA_COLUMNS_H
 
@@ -9,7 +9,9 @@
 enum {
   COLUMNS_BITS = 8,
   COLUMNS_THREADS = 1 << COLUMNS_BITS,
-  COLUMNS_BWD_BLOCKS = 2,     /* blocks of an SM */
+  COLUMNS_ROWS = 4,        /* rows that a thread has, where there are many: a vector is read for all of them at once */
+  COLUMNS_TALL_BLOCKS = 4, /* an SM's, with so many rows */
+  COLUMNS_BWD_BLOCKS = 2,  /* blocks of an SM */
   COLUMNS_BWD_BLOCKS_F32 = 3, /* whose threads have half the columns */
   COLUMNS_SLAB_ROWS = 4,      /* at least */
 };
@@ -25,9 +27,9 @@ typedef struct columns_walk {
 #ifndef __CUDACC__
 #include "cuda/cuda.h"
 
-/* `wide` and `any` of each way: rows of packs, of single elements; by dtype. */
+/* `wide` and `any` of each way: rows of packs, of single elements; `tall`: COLUMNS_ROWS rows of packs; by dtype. */
 typedef struct columns_kernels {
-  cuda_kernel fwd_wide[3], fwd_any[3], bwd_wide[3], bwd_any[3];
+  cuda_kernel fwd_wide[3], fwd_tall[3], fwd_any[3], bwd_wide[3], bwd_any[3];
 } columns_kernels;
 
 tigon_status cuda_columns_fwd(tigon_queue *queue, const tigon_columns_problem *p, columns_kernels *kernels);

@@ -71,23 +71,31 @@ template <class T> struct columns_cursor<T, 1> {
   }
 };
 
-/* y of x, by y = f(x, number, vectors), of one row. */
-template <class T, int N, class F>
+/* y of x, by y = f(x, number, vectors), of as many rows as a thread has. All loads are on their way before the first is waited for. */
+template <class T, int N, int ROWS, class F>
 __device__ inline void columns_fwd(const tigon_columns_problem &p, const columns_walk &walk, F f) {
   const columns_place at = columns_place_of<N>(walk, p.cols);
   if (!at.inside || at.row >= p.space.rows) return;
+  const auto has = [&](int i) { return i == 0 || (i < ROWS && at.row + i * walk.slabs < p.space.rows); };
   columns_cursor<T, N> of_x(p.space, p.in[0], at), of_y(p.space, p.out, at);
-  const pack<T, N> in = load_pack<T, N>(of_x.next(false));
+  pack<T, N> in[ROWS];
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i) in[i] = load_pack<T, N>(of_x.next(has(i + 1)));
   const unsigned raw = load_raw(p.number.data, 0, p.number.dtype);
   const columns_vector<T, N> of_first(p.vector[0], at.col), of_second(p.vector[1], at.col);
-  float x[N], y[N], first[N], second[N];
+  float first[N], second[N];
   of_first.to(first, p.vector[0].dtype);
   of_second.to(second, p.vector[1].dtype);
   const float number = value_of(raw, p.number.dtype);
-  unpack<T, N>(in, x);
 #pragma unroll
-  for (int j = 0; j < N; ++j) y[j] = f(x[j], number, first[j], second[j]);
-  store_pack<T, N>(of_y.next(false), packed<T, N>(y));
+  for (int i = 0; i < ROWS; ++i) {
+    if (!has(i)) break;
+    float x[N], y[N];
+    unpack<T, N>(in[i], x);
+#pragma unroll
+    for (int j = 0; j < N; ++j) y[j] = f(x[j], number, first[j], second[j]);
+    store_pack<T, N>(of_y.next(true), packed<T, N>(y));
+  }
 }
 
 /* ---- backward ---- */
@@ -172,10 +180,11 @@ __device__ inline void columns_bwd(const tigon_columns_problem &p, const columns
   KERNEL_BY_DTYPE(name, (COLUMNS_THREADS, blocks),                                                              \
                   (const __grid_constant__ tigon_columns_problem p, const __grid_constant__ columns_walk walk), \
                   __VA_ARGS__)
-#define COLUMNS_KERNELS(op, forward, backward)                                                               \
-  COLUMNS_BODY(op##_fwd_wide, SM_THREADS / COLUMNS_THREADS, columns_fwd<T, pack<T>::N>(p, walk, forward<T>)) \
-  COLUMNS_BODY(op##_fwd_any, SM_THREADS / COLUMNS_THREADS, columns_fwd<T, 1>(p, walk, forward<T>))           \
-  COLUMNS_BODY(op##_bwd_wide, COLUMNS_BWD_BLOCKS, columns_bwd<T, pack<T>::N>(p, walk, backward<T>))          \
+#define COLUMNS_KERNELS(op, forward, backward)                                                                    \
+  COLUMNS_BODY(op##_fwd_wide, SM_THREADS / COLUMNS_THREADS, columns_fwd<T, pack<T>::N, 1>(p, walk, forward<T>))   \
+  COLUMNS_BODY(op##_fwd_tall, COLUMNS_TALL_BLOCKS, columns_fwd<T, pack<T>::N, COLUMNS_ROWS>(p, walk, forward<T>)) \
+  COLUMNS_BODY(op##_fwd_any, SM_THREADS / COLUMNS_THREADS, columns_fwd<T, 1, 1>(p, walk, forward<T>))             \
+  COLUMNS_BODY(op##_bwd_wide, COLUMNS_BWD_BLOCKS, columns_bwd<T, pack<T>::N>(p, walk, backward<T>))               \
   COLUMNS_BODY(op##_bwd_any, COLUMNS_BWD_BLOCKS, columns_bwd<T, 1>(p, walk, backward<T>))
 
 #endif
