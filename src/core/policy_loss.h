@@ -25,24 +25,20 @@ TIGON_SHARED tigon_policy_sequence tigon_policy_sequence_at(const tigon_policy_l
   return at;
 }
 
-/* Adds a token that counts. */
-TIGON_SHARED void tigon_policy_add(const tigon_policy_loss_fwd_problem *p, int64_t t, tigon_policy_sequence *to) {
-  float x = p->old ? p->logprob[t] - p->old[t] : 0;
-  ++to->counted;
-  if (p->kind == TIGON_POLICY_VESPO) {
-    x = tigon_policy_within(x, -20, 20);
-    if (p->ratio && p->token_ratio) to->log_ratio += (double)tigon_policy_log_ratio(p->ratio[t]);
-  }
-  to->log_ratio += (double)x;
+/* Does a token's loss read the ratio of its sequence? */
+TIGON_SHARED bool tigon_policy_adds_ratios(const tigon_policy_loss_fwd_problem *p) {
+  return p->sequence_level || p->kind == TIGON_POLICY_VESPO;
+}
+/* Does its weight depend on how many tokens of its sequence count? */
+TIGON_SHARED bool tigon_policy_adds_tokens(const tigon_policy_loss_fwd_problem *p) {
+  return p->kind == TIGON_POLICY_GRPO || p->kind == TIGON_POLICY_SAPO || p->kind == TIGON_POLICY_LUSPO;
 }
 
 /* When all have been added. `counted` of all sequences, or 1. */
 TIGON_SHARED void tigon_policy_weigh(const tigon_policy_loss_fwd_problem *p, int64_t s, int64_t counted,
                                      tigon_policy_sequence *at) {
   const double own = at->counted > 0 ? (double)at->counted : 1;
-  const bool of_tokens = p->kind == TIGON_POLICY_BNPO || p->kind == TIGON_POLICY_DAPO ||
-                         p->kind == TIGON_POLICY_CISPO || p->kind == TIGON_POLICY_VESPO;
-  double d = of_tokens ? (double)counted : (double)p->sequences;
+  double d = tigon_policy_of_tokens(p->kind) ? (double)counted : (double)p->sequences;
   if (p->denominator) d = *p->denominator < 1 ? 1 : (double)*p->denominator;
   if (p->kind == TIGON_POLICY_GRPO || p->kind == TIGON_POLICY_SAPO) d *= own;
   if (p->kind == TIGON_POLICY_DR_GRPO) d *= p->max_length;
@@ -69,24 +65,6 @@ typedef struct tigon_policy_sums {
   double loss, kl, entropy, ratio;
   int64_t low, high;
 } tigon_policy_sums;
-
-/* Writes what is token t's own and adds the rest; `entropy_slope` is what dentropy is where a token counts. */
-TIGON_SHARED void tigon_policy_visit(const tigon_policy_loss_fwd_problem *p, tigon_policy_sequence *of, int64_t s,
-                                     int64_t t, float entropy_slope, tigon_policy_sums *sums) {
-  const bool counts = tigon_policy_counts(p, t);
-  tigon_policy_token made = {0, 0, 0, 0, 0, false, false};
-  if (counts) made = tigon_policy_token_at(p, of->ratio, s, t);
-  if (p->token_loss) p->token_loss[t] = made.loss;
-  if (p->dlogprob) p->dlogprob[t] = counts ? of->slope * made.own : 0;
-  if (p->dentropy) p->dentropy[t] = counts ? entropy_slope : 0;
-  of->shared += (double)made.shared;
-  sums->loss += (double)of->weight * (double)made.loss;
-  sums->kl += (double)made.kl;
-  sums->ratio += (double)made.ratio;
-  if (counts && p->entropy) sums->entropy += (double)p->entropy[t];
-  sums->low += made.low;
-  sums->high += made.high;
-}
 
 /* Is there a second visit of tokens, for what each has of the sequence's rho? */
 TIGON_SHARED bool tigon_policy_shares(const tigon_policy_loss_fwd_problem *p) {

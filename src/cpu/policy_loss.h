@@ -69,7 +69,7 @@ static inline vespo vespo_of(const problem *p, float w) {
   return made;
 }
 
-/* As tigon_policy_token_at(). */
+/* As tigon_policy_token_of(). */
 TIGON_INLINE result loss_of(family f, const problem *p, const vespo *v, token x) {
   const vf zero = vf_zero(), one = vf_set(1.0f), grown = vf_expm1(x.d);
   result made = {.own = zero, .shared = zero, .kl = vf_sub(grown, x.d), .low = zero, .high = zero};

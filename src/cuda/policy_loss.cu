@@ -1,101 +1,210 @@
-/* policy_loss. The blocks of a cluster walk over the sequences. Each warp has one at a time. If sequences are long, some or all
- * warps of a block have the same one. What threads add up of a sequence, and in the end of all, is added up in one order. */
-#include "core/policy_loss.h"
-#include "cuda/kernel/cluster.cuh"
+/* policy_loss. A team has a sequence at a time: a warp, a block or, of few long sequences, the blocks of a cluster. What threads add up
+ * of a sequence, and blocks of all of them, is added up in one order. */
 #include "cuda/policy_loss.h"
+#include "cuda/kernel/cluster.cuh"
+#include "cuda/kernel/overlap.cuh"
 
-/* What the v of all of a team's threads add up to. */
-template <int TEAM, class V> __device__ inline V team_total(V v) {
-  if constexpr (TEAM == WARP) return warp_all<op_sum>(v);
-  if constexpr (TEAM == POLICY_THREADS) return block_total(v);
-  __shared__ V parts[MOST_WARPS];
-  const team tm = team_of(TEAM);
-  const V *of = parts + tm.index * (TEAM / WARP);
-  v = warp_all<op_sum>(v);
-  team_sync<true>(tm); /* a team may come here again */
-  if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = v;
-  team_sync<true>(tm);
-  v = of[0];
-#pragma unroll
-  for (int i = 1; i < TEAM / WARP; ++i) v += of[i];
-  return v;
-}
+typedef tigon_policy_loss_fwd_problem policy_problem;
 
-/* What blocks of a cluster tell each other. */
-struct policy_mail {
-  long long counted[POLICY_MOST_BLOCKS];
-  tigon_policy_sums sums[POLICY_MOST_BLOCKS];
-};
-
-/* The tokens of all blocks. */
-__device__ inline long long policy_counted(const cluster &cl, policy_mail &mail, long long own) {
-  if ((int)threadIdx.x < cl.size) *cluster_box(cl, &mail.counted[cl.rank], (int)threadIdx.x) = own;
-  cluster_meet(cl);
+extern "C" __global__ void __launch_bounds__(POLICY_THREADS)
+    policy_count(const __grid_constant__ policy_problem p, const policy_walk walk) {
+  next_kernel_may_begin();
   long long counted = 0;
-  for (int b = 0; b < cl.size; ++b) counted += mail.counted[b];
-  return counted == 0 ? 1 : counted;
-}
-
-template <int TEAM> __device__ inline void policy_loss(const tigon_policy_loss_fwd_problem &p) {
-  __shared__ policy_mail mail;
-  const cluster cl = cluster_of_block();
-  cluster_meet(cl);
-  const int64_t rank = threadIdx.x % TEAM, threads = (int64_t)cl.size * POLICY_THREADS;
-  const int64_t thread = (int64_t)cl.rank * POLICY_THREADS + threadIdx.x;
-  long long counted = 0;
+  const int64_t threads = (int64_t)gridDim.x * blockDim.x;
 #pragma unroll 4
-  for (int64_t t = thread; t < p.tokens; t += threads) counted += tigon_policy_counts(&p, t);
-  counted = policy_counted(cl, mail, block_total(counted));
-  const float entropy_slope = tigon_policy_entropy_slope(&p, counted);
+  for (int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; t < p.tokens; t += threads)
+    counted += tigon_policy_counts(&p, t);
+  counted = block_total(counted);
+  if (threadIdx.x == 0) walk.counts[blockIdx.x] = (double)counted;
+}
 
+/* How many tokens count, or 1. */
+__device__ static inline int64_t policy_counted(const policy_problem &p, const policy_walk &walk) {
+  if (walk.counting == 0) return p.tokens == 0 ? 1 : p.tokens;
+  double counted = 0;
+  for (int b = threadIdx.x; b < walk.counting; b += blockDim.x) counted += walk.counts[b];
+  counted = block_total(counted);
+  return counted == 0 ? 1 : (int64_t)counted;
+}
+
+/* The problem with what is known of a plain one, so that its kernel has no code for the rest. */
+template <bool PLAIN> __device__ inline policy_problem policy_known(const policy_problem &p) {
+  policy_problem known = p;
+  if (PLAIN) {
+    known.sequence_level = false;
+    known.ratio = known.ref = known.entropy = nullptr;
+    known.dentropy = nullptr;
+    known.kl_weight = known.entropy_weight = 0;
+  }
+  return known;
+}
+/* The same for the formulas of a token, in which all plain kinds are one. */
+template <bool PLAIN> __device__ inline policy_problem policy_formulas(const policy_problem &p) {
+  policy_problem known = policy_known<PLAIN>(p);
+  if (PLAIN) known.kind = TIGON_POLICY_GRPO;
+  return known;
+}
+
+/* A thread's next tokens, which are on their way together. */
+struct policy_tokens {
+  bool counts[POLICY_AT_ONCE];
+  float entropy[POLICY_AT_ONCE];
+  tigon_policy_values of[POLICY_AT_ONCE];
+};
+__device__ static inline policy_tokens policy_load(const policy_problem &p, int64_t s, int64_t t, int64_t end,
+                                                   int64_t step) {
+  policy_tokens to;
+#pragma unroll
+  for (int k = 0; k < POLICY_AT_ONCE; ++k, t += step) {
+    const bool inside = t < end;
+    to.counts[k] = inside && tigon_policy_counts(&p, t);
+    to.of[k] = tigon_policy_values{0, 0, 0, 0, 1, p.old != nullptr, p.ref != nullptr, p.ratio != nullptr};
+    to.entropy[k] = inside && p.entropy ? p.entropy[t] : 0;
+    if (!inside) continue;
+    to.of[k].logprob = p.logprob[t];
+    to.of[k].advantage = p.advantage[p.token_advantage ? t : s];
+    if (p.old) to.of[k].old = p.old[t];
+    if (p.ref) to.of[k].ref = p.ref[t];
+    if (p.ratio) to.of[k].ratio = p.ratio[p.token_ratio ? t : s];
+  }
+  return to;
+}
+
+/* Adds up what the weight and the ratio of a sequence are made of. */
+template <bool RATIOS>
+__device__ inline void policy_add(const policy_problem &p, const policy_tokens &tokens, tigon_policy_sequence &to) {
+#pragma unroll
+  for (int k = 0; k < POLICY_AT_ONCE; ++k) {
+    if (!tokens.counts[k]) continue;
+    ++to.counted;
+    if (!RATIOS || !tigon_policy_adds_ratios(&p)) continue;
+    const tigon_policy_values &of = tokens.of[k];
+    const bool vespo = p.kind == TIGON_POLICY_VESPO;
+    const float x = p.old ? of.logprob - of.old : 0;
+    if (vespo && p.ratio && p.token_ratio) to.log_ratio += (double)tigon_policy_log_ratio(of.ratio);
+    to.log_ratio += (double)(vespo ? tigon_policy_within(x, -20, 20) : x);
+  }
+}
+
+/* Writes what is a token's own, and adds the rest. */
+__device__ static inline void policy_visit(const policy_problem &p, const policy_problem &formulas,
+                                           const policy_tokens &tokens, int64_t t, int64_t end, int64_t step,
+                                           float entropy_slope, tigon_policy_sequence &at, tigon_policy_sums &sums) {
+#pragma unroll
+  for (int k = 0; k < POLICY_AT_ONCE; ++k, t += step) {
+    if (t >= end) break;
+    const bool counts = tokens.counts[k];
+    tigon_policy_token made = {};
+    if (counts) made = tigon_policy_token_of(&formulas, &tokens.of[k], at.ratio);
+    if (p.token_loss) p.token_loss[t] = made.loss;
+    if (p.dlogprob) p.dlogprob[t] = counts ? at.slope * made.own : 0;
+    if (p.dentropy) p.dentropy[t] = counts ? entropy_slope : 0;
+    at.shared += (double)made.shared;
+    sums.loss += (double)at.weight * (double)made.loss;
+    sums.kl += (double)made.kl;
+    sums.ratio += (double)made.ratio;
+    if (counts && p.entropy) sums.entropy += (double)tokens.entropy[k];
+    sums.low += made.low;
+    sums.high += made.high;
+  }
+}
+
+/* What a thread adds up over its tokens of all sequences, and how many of these count. The first ones of a sequence are kept from one walk
+ * over it to the next. */
+template <bool PLAIN>
+__device__ inline tigon_policy_sums policy_sequences(const policy_problem &given, const policy_walk &walk,
+                                                     int64_t &counted) {
+  __shared__ team_space<2, double> space;
+  __shared__ cluster_space<2, double> between;
+  const policy_problem p = policy_known<PLAIN>(given), formulas = policy_formulas<PLAIN>(given);
+  const cluster cl = cluster_of_block();
+  const team tm = team_of(walk.team);
+  const int64_t all = policy_counted(p, walk), rank = cl.rank * tm.threads + tm.rank, step = cl.size * tm.threads;
+  const float entropy_slope = tigon_policy_entropy_slope(&p, all);
+  const bool shares = tigon_policy_shares(&p), adds = tigon_policy_adds_ratios(&p) || tigon_policy_adds_tokens(&p);
   tigon_policy_sums sums = {};
-  const bool shares = tigon_policy_shares(&p);
-  int64_t done = 0;
-  for (int64_t s = thread / TEAM; s < p.sequences; s += threads / TEAM, ++done) {
+  int turn = 0;
+  const auto add_up = [&](double(&v)[2]) {
+    team_all<op_sum>(tm, space, turn, v);
+    cluster_all<op_sum>(cl, between, turn, v);
+    turn ^= 1;
+  };
+  for (int64_t s = blockIdx.x / cl.size * tm.count + tm.index; s < p.sequences; s += gridDim.x / cl.size * tm.count) {
     tigon_policy_sequence at = tigon_policy_sequence_at(&p, s);
-    for (int64_t t = at.begin + rank; t < at.end; t += TEAM)
-      if (tigon_policy_counts(&p, t)) tigon_policy_add(&p, t, &at);
-    at.counted = team_total<TEAM>((long long)at.counted);
-    at.log_ratio = team_total<TEAM>(at.log_ratio);
-    tigon_policy_weigh(&p, s, counted, &at);
-    for (int64_t t = at.begin + rank; t < at.end; t += TEAM) tigon_policy_visit(&p, &at, s, t, entropy_slope, &sums);
+    const int64_t first = at.begin + rank, stride = POLICY_AT_ONCE * step;
+    policy_tokens of = policy_load(p, s, first, at.end, step);
+    if (adds) policy_add<!PLAIN>(p, of, at);
+    for (int64_t t = first + stride; adds && t < at.end; t += stride)
+      policy_add<!PLAIN>(p, policy_load(p, s, t, at.end, step), at);
+    double both[2] = {(double)at.counted, at.log_ratio};
+    if (adds) add_up(both);
+    at.counted = (int64_t)both[0], at.log_ratio = both[1];
+    tigon_policy_weigh(&p, s, all, &at);
+    for (int64_t t = first; t < at.end; t += stride) {
+      if (t > first) of = policy_load(p, s, t, at.end, step);
+      policy_visit(p, formulas, of, t, at.end, step, entropy_slope, at, sums);
+#pragma unroll
+      for (int k = 0; k < POLICY_AT_ONCE; ++k) counted += of.counts[k];
+    }
     if (!shares) continue;
-    at.shared = team_total<TEAM>(at.shared);
-    for (int64_t t = at.begin + rank; t < at.end; t += TEAM) tigon_policy_share(&p, &at, t);
+    both[0] = at.shared;
+    add_up(both);
+    at.shared = both[0];
+    for (int64_t t = first; t < at.end; t += step) tigon_policy_share(&p, &at, t);
   }
-  if (TEAM > WARP && TEAM < POLICY_THREADS) {
-    const int64_t first = (int64_t)cl.rank * POLICY_THREADS / TEAM,
-                  most = (p.sequences - first + threads / TEAM - 1) / (threads / TEAM);
-    team_catch_up(team_of(TEAM), (most < 0 ? 0 : most - done) * (shares ? 6 : 4));
-  }
-  sums.loss = block_total(sums.loss);
-  sums.kl = block_total(sums.kl);
-  sums.entropy = block_total(sums.entropy);
-  sums.ratio = block_total(sums.ratio);
-  sums.low = block_total((long long)sums.low);
-  sums.high = block_total((long long)sums.high);
-  if (threadIdx.x == 0) *cluster_box(cl, &mail.sums[cl.rank], 0) = sums;
-  cluster_meet(cl);
-  if (thread > 0) return;
-  for (int b = 1; b < cl.size; ++b) {
-    sums.loss += mail.sums[b].loss, sums.kl += mail.sums[b].kl;
-    sums.entropy += mail.sums[b].entropy, sums.ratio += mail.sums[b].ratio;
-    sums.low += mail.sums[b].low, sums.high += mail.sums[b].high;
-  }
-  tigon_policy_finish(&p, counted, &sums);
+  cluster_end(cl);
+  return sums;
 }
 
-extern "C" __global__ void __launch_bounds__(POLICY_THREADS)
-    policy_loss_many(const __grid_constant__ tigon_policy_loss_fwd_problem p) {
-  policy_loss<WARP>(p);
+/* Sum k of all the block's threads, in threads k and in no other. */
+__device__ static inline double policy_block_total(double (&space)[MOST_WARPS][POLICY_SUMS], double warp_sum, bool has,
+                                                   int k) {
+  const int warp = (int)threadIdx.x / WARP;
+  if (has) space[warp][k] = warp_sum;
+  __syncthreads();
+  double sum = 0;
+  if (threadIdx.x < POLICY_SUMS)
+    for (int w = 0; w < (int)blockDim.x / WARP; ++w) sum += space[w][threadIdx.x];
+  return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(POLICY_THREADS)
-    policy_loss_few(const __grid_constant__ tigon_policy_loss_fwd_problem p) {
-  policy_loss<POLICY_THREADS>(p);
+template <bool PLAIN> __device__ inline void policy_rows(const policy_problem &given, const policy_walk &walk) {
+  enum { LANES = WARP / POLICY_SUMS };
+  __shared__ double space[2][MOST_WARPS][POLICY_SUMS];
+  __shared__ bool last;
+  await_kernel();
+  int64_t counted = 0;
+  tigon_policy_sums sums = policy_sequences<PLAIN>(given, walk, counted);
+  const double of[POLICY_SUMS] = {sums.loss,        sums.kl,           sums.entropy,   sums.ratio,
+                                  (double)sums.low, (double)sums.high, (double)counted};
+  const int lane = (int)threadIdx.x % WARP;
+  double total = policy_block_total(space[0], warp_each(of), lane % LANES == 0, lane / LANES);
+  if (threadIdx.x < POLICY_SUMS) walk.sums[(int64_t)blockIdx.x * POLICY_SUMS + threadIdx.x] = total;
+  if (threadIdx.x < WARP) __syncwarp();
+  if (threadIdx.x == 0) last = ends_last(walk.ticket);
+  __syncthreads();
+  if (!last) return;
+
+  total = 0;
+  for (int i = threadIdx.x; i < gridDim.x * POLICY_SUMS; i += blockDim.x) total += __ldcg(&walk.sums[i]);
+#pragma unroll
+  for (int d = POLICY_SUMS; d < WARP; d *= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+  total = policy_block_total(space[1], total, lane < POLICY_SUMS, lane);
+  if (threadIdx.x < POLICY_SUMS) space[0][0][threadIdx.x] = total;
+  if (threadIdx.x < WARP) __syncwarp();
+  if (threadIdx.x > 0) return;
+  const double *all = space[0][0];
+  sums = tigon_policy_sums{all[POLICY_LOSS],  all[POLICY_KL],           all[POLICY_ENTROPY],
+                           all[POLICY_RATIO], (int64_t)all[POLICY_LOW], (int64_t)all[POLICY_HIGH]};
+  const policy_problem p = policy_known<PLAIN>(given);
+  tigon_policy_finish(&p, all[POLICY_COUNTED] == 0 ? 1 : (int64_t)all[POLICY_COUNTED], &sums);
 }
 
-extern "C" __global__ void __launch_bounds__(POLICY_THREADS)
-    policy_loss_some(const __grid_constant__ tigon_policy_loss_fwd_problem p) {
-  policy_loss<POLICY_TEAM>(p);
+extern "C" __global__ void __launch_bounds__(POLICY_THREADS, 2)
+    policy_plain_rows(const __grid_constant__ policy_problem p, const __grid_constant__ policy_walk walk) {
+  policy_rows<true>(p, walk);
+}
+extern "C" __global__ void __launch_bounds__(POLICY_THREADS, 2)
+    policy_any_rows(const __grid_constant__ policy_problem p, const __grid_constant__ policy_walk walk) {
+  policy_rows<false>(p, walk);
 }

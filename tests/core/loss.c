@@ -1,4 +1,4 @@
-/* What headers of losses share: which rows count and what class is theirs, a head's logits, a token's own factors. */
+/* What headers of losses share: which rows count and what class is theirs, a head's logits, a token's own numbers. */
 #include "api/api.h"
 #include "core/logit_map.h"
 #include "core/policy_loss.h"
@@ -54,27 +54,30 @@ static void test_logits(void **state) {
   assert_true(tigon_logit_slope(&capped, 1000) == 0 && tigon_logit(&capped, 1000) == 2);
 }
 
-/* Advantages and ratios of tokens, or of sequences: the same numbers by the other index. */
-static void test_factors_of_tokens(void **state) {
+/* Numbers of a token that a call has not are not read. */
+static void test_values_of_a_token(void **state) {
   (void)state;
-  const float logprob[] = {-1, -2, -3}, numbers[] = {0.5f, -4, 7};
-  tigon_policy_loss_fwd_problem p = {.kind = TIGON_POLICY_GRPO,
-                                     .logprob = logprob,
-                                     .advantage = numbers,
-                                     .ratio = numbers,
-                                     .eps_low = 0.2f,
-                                     .eps_high = 0.2f,
-                                     .delta = INFINITY};
-  for (int way = 0; way < 4; ++way) {
-    p.token_advantage = way & 1, p.token_ratio = way & 2;
-    const tigon_policy_token made = tigon_policy_token_at(&p, 1, 1, 2);
-    const float must = -numbers[p.token_advantage ? 2 : 1] * numbers[p.token_ratio ? 2 : 1];
-    assert_true(made.loss == must && made.own == must && made.shared == 0);
+  const tigon_policy_loss_fwd_problem p = {
+      .kind = TIGON_POLICY_GRPO, .eps_low = 0.2f, .eps_high = 0.2f, .delta = INFINITY, .kl_weight = 2};
+  const float log_half = -0.69314718f;
+  for (int way = 0; way < 8; ++way) {
+    const tigon_policy_values of = {.logprob = -1,
+                                    .advantage = 0.5f,
+                                    .old = way & 1 ? -1 - log_half : NAN,
+                                    .ref = way & 2 ? -1 + log_half : NAN,
+                                    .ratio = way & 4 ? 7 : NAN,
+                                    .has_old = way & 1,
+                                    .has_ref = way & 2,
+                                    .has_ratio = way & 4};
+    const tigon_policy_token made = tigon_policy_token_of(&p, &of, 1);
+    const double rho = way & 1 ? 0.5 : 1, factor = way & 4 ? 7 : 1, kl = way & 2 ? -0.5 - (double)log_half : 0;
+    assert_true(fabs((double)made.loss - (-rho * 0.5 * factor + 2 * kl)) < 1e-6);
+    assert_true(fabs((double)made.kl - kl) < 1e-6 && made.shared == 0);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_that_count), cmocka_unit_test(test_classes_of_rows),
-                                     cmocka_unit_test(test_logits), cmocka_unit_test(test_factors_of_tokens)};
+                                     cmocka_unit_test(test_logits), cmocka_unit_test(test_values_of_a_token)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

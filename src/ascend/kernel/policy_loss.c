@@ -9,8 +9,8 @@ enum { BATCH = 256 }; /* tokens */
 
 typedef struct state {
   const policy_loss_arguments *a;
-  tigon_policy_loss_fwd_problem p; /* its numbers alone, and pointers to `of` */
-  float of[5];                     /* a token's: logprob, advantage, old, ref, ratio */
+  tigon_policy_loss_fwd_problem p; /* its numbers alone */
+  tigon_policy_values of;          /* a token's */
   ub_f32 logprob, advantage, old, ref, ratio, entropy, mask;
   ub_f32 token_loss, dlogprob, dentropy, number;
   float dloss, entropy_slope;
@@ -33,10 +33,7 @@ AICORE void open_problem(state *s) {
   p->kind = (tigon_policy_kind)a->kind;
   p->sequence_level = a->sequence_level != 0;
   p->kl_bias_corrected = a->kl_bias_corrected != 0;
-  p->logprob = &s->of[0], p->advantage = &s->of[1];
-  if (a->old) p->old = &s->of[2];
-  if (a->ref) p->ref = &s->of[3];
-  if (a->ratio) p->ratio = &s->of[4];
+  s->of.has_old = a->old != 0, s->of.has_ref = a->ref != 0, s->of.has_ratio = a->ratio != 0;
   p->eps_low = a->eps_low, p->eps_high = a->eps_high, p->delta = a->delta;
   p->kl_weight = a->kl_weight;
   for (int i = 0; i < 2; ++i) p->tau[i] = a->tau[i], p->k[i] = a->k[i], p->lambda[i] = a->lambda[i];
@@ -114,9 +111,7 @@ AICORE void weigh(const state *s, sequence *at) {
   const policy_loss_arguments *a = s->a;
   const tigon_policy_kind kind = s->p.kind;
   const twofold own = twofold_count(at->made.counted > 0 ? at->made.counted : 1);
-  const bool of_tokens = kind == TIGON_POLICY_BNPO || kind == TIGON_POLICY_DAPO || kind == TIGON_POLICY_CISPO ||
-                         kind == TIGON_POLICY_VESPO;
-  twofold d = of_tokens ? s->counted : twofold_count(a->of.count);
+  twofold d = tigon_policy_of_tokens((int)kind) ? s->counted : twofold_count(a->of.count);
   if (a->denominator) {
     const float given = load_number(s->number, a->denominator, 0, 1);
     d = (twofold){given < 1 ? 1 : given, 0};
@@ -140,12 +135,12 @@ AICORE void visit(state *s, int64_t i, sequence *of) {
   tigon_policy_token made = {0, 0, 0, 0, 0, false, false};
   const bool there = counts(s, i);
   if (there) {
-    s->of[0] = s_read_f32(s->logprob, i);
-    s->of[1] = a->token_advantage ? s_read_f32(s->advantage, i) : of->advantage;
-    if (a->old) s->of[2] = s_read_f32(s->old, i);
-    if (a->ref) s->of[3] = s_read_f32(s->ref, i);
-    s->of[4] = a->token_ratio && a->ratio ? s_read_f32(s->ratio, i) : of->ratio;
-    made = tigon_policy_token_at(&s->p, of->made.ratio, 0, 0);
+    s->of.logprob = s_read_f32(s->logprob, i);
+    s->of.advantage = a->token_advantage ? s_read_f32(s->advantage, i) : of->advantage;
+    if (a->old) s->of.old = s_read_f32(s->old, i);
+    if (a->ref) s->of.ref = s_read_f32(s->ref, i);
+    s->of.ratio = a->token_ratio && a->ratio ? s_read_f32(s->ratio, i) : of->ratio;
+    made = tigon_policy_token_of(&s->p, &s->of, of->made.ratio);
     if (a->entropy) s->sum_entropy = twofold_add(s->sum_entropy, s_read_f32(s->entropy, i));
   }
   s_write_f32(s->token_loss, i, made.loss);

@@ -67,11 +67,7 @@ __device__ static inline void end_rows(const ce_problem &p, const ce_walk &walk)
   __shared__ bool last;
   if (!walk.ticket) return;
   __syncthreads(); /* the block's rows are written */
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicInc(walk.ticket, gridDim.x - 1) == gridDim.x - 1;
-    if (last) __threadfence();
-  }
+  if (threadIdx.x == 0) last = ends_last(walk.ticket);
   __syncthreads();
   if (last) all_rows<1>(p);
 }

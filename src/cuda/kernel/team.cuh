@@ -55,18 +55,18 @@ template <class Op, class V> __device__ inline V warp_all(V v) {
 
 /* Each of D sums over the warp, a power of two: lane l has the one numbered l / (WARP / D). Half of them are given for the other half of the
  * lanes' sums, and so on, which takes D shuffles where one by one they would take five each. */
-template <int D, int AT = WARP / 2> __device__ inline float warp_each(const float (&v)[D]) {
+template <int D, int AT = WARP / 2, class V> __device__ inline V warp_each(const V (&v)[D]) {
   if constexpr (D == 1) {
-    float sum = v[0];
+    V sum = v[0];
 #pragma unroll
     for (int d = AT; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
     return sum;
   } else {
     const bool upper = threadIdx.x & AT;
-    float half[D / 2];
+    V half[D / 2];
 #pragma unroll
     for (int k = 0; k < D / 2; ++k) {
-      const float give = upper ? v[k] : v[k + D / 2], keep = upper ? v[k + D / 2] : v[k];
+      const V give = upper ? v[k] : v[k + D / 2], keep = upper ? v[k + D / 2] : v[k];
       half[k] = keep + __shfl_xor_sync(0xffffffffu, give, AT);
     }
     return warp_each<D / 2, AT / 2>(half);
@@ -82,6 +82,15 @@ template <class V> __device__ inline V block_total(V v) {
   if (lane == 0) parts[threadIdx.x / WARP] = v;
   __syncthreads();
   return warp_all<op_sum>(lane < warps ? parts[lane] : V(0));
+}
+
+/* For one thread of each block, when the block's work is written: is it the last of the grid? It then sees what all wrote. The ticket
+ * is 0 before the first and after the last of them. */
+__device__ static inline bool ends_last(unsigned *ticket) {
+  __threadfence();
+  const bool last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+  if (last) __threadfence();
+  return last;
 }
 
 /* Shared memory of team_all(): two places a warp and value, taken in turn, so that one barrier a call is enough. */

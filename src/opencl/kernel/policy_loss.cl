@@ -45,9 +45,7 @@ static inline void weigh(const policy_numbers *k, const tensors *m, pair counted
                          sequence *q) {
   const int kind = k->kind;
   const pair own = q->counted.high > 0 ? q->counted : one_float(1);
-  const bool of_tokens = kind == TIGON_POLICY_BNPO || kind == TIGON_POLICY_DAPO || kind == TIGON_POLICY_CISPO ||
-                         kind == TIGON_POLICY_VESPO;
-  pair d = of_tokens ? counted : pair_of_count(k->of.count);
+  pair d = tigon_policy_of_tokens(kind) ? counted : pair_of_count(k->of.count);
   if (denominator) d = one_float(float_at(denominator, 0) < 1 ? 1 : float_at(denominator, 0));
   if (kind == TIGON_POLICY_GRPO || kind == TIGON_POLICY_SAPO) d = wide_mul(d, own);
   if (kind == TIGON_POLICY_DR_GRPO) d = wide_mul(d, k->max_length);
@@ -66,21 +64,19 @@ static inline void weigh(const policy_numbers *k, const tensors *m, pair counted
 /* As tigon_policy_visit(). */
 static inline void visit_tokens(const policy_numbers *k, const tensors *m, float entropy_slope, sequence *q,
                                 policy_sums *sums) {
-  float l, a, old, ref, ratio;
-  tigon_policy_loss_fwd_problem p = {.logprob = &l, .advantage = &a, .kind = k->kind, .sequence_level = k->sequence_level,
+  tigon_policy_values x = {.has_old = m->old, .has_ref = m->ref, .has_ratio = m->ratio};
+  tigon_policy_loss_fwd_problem p = {.kind = k->kind, .sequence_level = k->sequence_level,
                                      .kl_bias_corrected = k->kl_bias_corrected, .eps_low = k->eps_low,
                                      .eps_high = k->eps_high, .delta = k->delta, .kl_weight = k->kl_weight};
   for (int i = 0; i < 2; ++i) p.tau[i] = k->tau[i], p.k[i] = k->k[i], p.lambda[i] = k->lambda[i];
-  if (m->old) p.old = &old;
-  if (m->ref) p.ref = &ref;
-  if (m->ratio) p.ratio = &ratio;
   FOR_TOKENS(t, q->of) {
     const bool counts = token_counts(&k->of, m->mask, t);
     tigon_policy_token made = {0, 0, 0, 0, 0, false, false};
     if (counts) {
-      l = float_at(m->logprob, t), a = float_at(m->advantage, k->token_advantage ? t : q->s);
-      old = float_or(m->old, t, 0), ref = float_or(m->ref, t, 0), ratio = float_or(m->ratio, k->token_ratio ? t : q->s, 1);
-      made = tigon_policy_token_at(&p, q->ratio, 0, 0);
+      x.logprob = float_at(m->logprob, t), x.advantage = float_at(m->advantage, k->token_advantage ? t : q->s);
+      x.old = float_or(m->old, t, 0), x.ref = float_or(m->ref, t, 0);
+      x.ratio = float_or(m->ratio, k->token_ratio ? t : q->s, 1);
+      made = tigon_policy_token_of(&p, &x, q->ratio);
       sums->entropy = wide_add(sums->entropy, float_or(m->entropy, t, 0));
     }
     put_float(m->token_loss, t, made.loss);

@@ -31,11 +31,10 @@ enum {
   TIGON_POLICY_SAPO,
   TIGON_POLICY_VESPO,
 };
-/* What the formulas of a token read; its own numbers are where the pointers say. */
+/* What the formulas of a token read of a call. */
 typedef struct tigon_policy_loss_fwd_problem {
-  const float *logprob, *advantage, *old, *ref, *ratio;
   int kind;
-  bool sequence_level, token_advantage, token_ratio, kl_bias_corrected;
+  bool sequence_level, kl_bias_corrected;
   float eps_low, eps_high, delta, kl_weight, tau[2], k[2], lambda[2];
 } tigon_policy_loss_fwd_problem;
 #endif
