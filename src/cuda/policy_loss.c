@@ -27,7 +27,7 @@ tigon_status tigon_cuda_policy_loss_fwd(tigon_queue *queue, const tigon_policy_l
   static cuda_kernel plain = CUDA_KERNEL(policy_loss, policy_plain_rows),
                      any = CUDA_KERNEL(policy_loss, policy_any_rows);
   const cuda_device *device = cuda_of(queue);
-  const int64_t length = p->sequences > 0 ? p->tokens / p->sequences : 0; /* of a sequence, on average */
+  const int64_t length = p->sequences > 0 ? p->tokens / p->sequences : 0; /* tokens of a sequence, on average */
   policy_walk walk = {.team = cuda_team_for(cuda_ceil_div(length, POLICY_AT_ONCE), POLICY_THREADS),
                       .counts = device->scratch,
                       .sums = (double *)device->scratch + POLICY_MOST_BLOCKS,

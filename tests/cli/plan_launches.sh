@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: slow
 # tigon plan on a device without a planner: what every operator's call would launch, and how much workspace it takes.
 . "$(dirname "$0")/lib.bash"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: slow
 # Each learning-rate schedule has its rates, and a resumed run has the uninterrupted run's bits.
 . "$(dirname "$0")/lib.bash"
 
