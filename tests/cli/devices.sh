@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: slow
 # tigon devices: every family in the order of inference, and a reason for each that is not there.
 . "$(dirname "$0")/lib.bash"
 

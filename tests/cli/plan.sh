@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: slow
 # tigon plan: the documented keys, for a device that this machine need not have.
 . "$(dirname "$0")/lib.bash"
 

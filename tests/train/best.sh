@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: slow
 # --keep-best: best/ has the lowest held-out loss, a resumed run knows it, and kill -9 at any point leaves one that loads.
 . "$(dirname "$0")/lib.bash"
 cd "$scratch" || exit 1

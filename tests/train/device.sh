@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: slow
 # The trainer on the Ascend simulator, on an NPU over the runtime and the operators of tests/ascend/fake, and on a GPU where there is
 # one, has the CPU's losses, within the bound that docs/train.md derives under "Devices".
 . "$(dirname "$0")/lib.bash"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: slow
 # metrics.jsonl and metrics.csv have a row for each printed or evaluated step, once, after any kill and resume.
 . "$(dirname "$0")/lib.bash"
 cd "$scratch" || exit 1
