@@ -72,6 +72,8 @@ static void test_values_of_a_token(void **state) {
     const tigon_policy_token made = tigon_policy_token_of(&p, &of, 1);
     const double rho = way & 1 ? 0.5 : 1, factor = way & 4 ? 7 : 1, kl = way & 2 ? -0.5 - (double)log_half : 0;
     assert_true(fabs((double)made.loss - (-rho * 0.5 * factor + 2 * kl)) < 1e-6);
+    const double grown = way & 2 ? -0.5 : 0; /* exp(ref - logprob) - 1 */
+    assert_true(fabs((double)made.own - (-rho * 0.5 * factor - 2 * grown)) < 1e-6);
     assert_true(fabs((double)made.kl - kl) < 1e-6 && made.shared == 0);
   }
 }

@@ -94,7 +94,7 @@ AICORE void load_tokens(const state *s, int64_t first, int64_t n, bool all) {
   scalar_after_loads();
 }
 
-/* As tigon_policy_add(). */
+/* As policy_add() of src/cuda/policy_loss.cu. */
 AICORE void add_token(const state *s, int64_t i, sequence *to) {
   const bool vespo = s->a->kind == TIGON_POLICY_VESPO;
   float x = s->a->old ? s_read_f32(s->logprob, i) - s_read_f32(s->old, i) : 0;
@@ -129,7 +129,7 @@ AICORE void weigh(const state *s, sequence *at) {
   }
 }
 
-/* As tigon_policy_visit(). */
+/* As policy_visit() of src/cuda/policy_loss.cu. */
 AICORE void visit(state *s, int64_t i, sequence *of) {
   const policy_loss_arguments *a = s->a;
   tigon_policy_token made = {0, 0, 0, 0, 0, false, false};

@@ -26,7 +26,7 @@ typedef struct sequence {
   float ratio, weight, slope; /* ratio: of VESPO w */
 } sequence;
 
-/* As tigon_policy_add(). */
+/* As policy_add() of src/cuda/policy_loss.cu. */
 static inline void add_tokens(const policy_numbers *k, const tensors *m, sequence *q) {
   const bool vespo = k->kind == TIGON_POLICY_VESPO;
   FOR_TOKENS(t, q->of) {
@@ -61,7 +61,7 @@ static inline void weigh(const policy_numbers *k, const tensors *m, pair counted
   }
 }
 
-/* As tigon_policy_visit(). */
+/* As policy_visit() of src/cuda/policy_loss.cu. */
 static inline void visit_tokens(const policy_numbers *k, const tensors *m, float entropy_slope, sequence *q,
                                 policy_sums *sums) {
   tigon_policy_values x = {.has_old = m->old, .has_ref = m->ref, .has_ratio = m->ratio};
