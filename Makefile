@@ -16,6 +16,7 @@ PEERS_ONEDNN ?= paddlepaddle==3.3.1
 
 # The first build is for this machine, as pip's is, in two thirds of the time. `make test` and `make deb` compile every variant.
 build: VARIANTS = $(if $(wildcard build/CMakeCache.txt),,-DTIGON_CPU_VARIANTS=native)
+build: CUDA = $(if $(call cached,TIGON_CUDA_QUICK:BOOL=ON),-DTIGON_CUDA=AUTO -DTIGON_CUDA_QUICK=OFF)
 build: configure ## Build build/tigon and build/libtigon.so for this machine (the default)
 	@cmake --build build -j $(JOBS) --target tigon_shared tigon_cli
 
@@ -26,10 +27,12 @@ test: setup-build-test ## Build and run every test, lint, format and sanitizers
 	@$(MAKE) -j 2 build-all python-env site-env # one waits for the network while the other compiles
 	@ctest --preset release -j $(JOBS) $(ARGS)
 
-# The tests with a stand-in driver launch CUDA kernels, so that these are compiled without a GPU, too.
+# The tests with a stand-in driver launch CUDA kernels, so that these are compiled without a GPU, too: quickly, as none of them runs.
+# `make` leaves them out again.
 .PHONY: build-all
 build-all: VARIANTS = -DTIGON_CPU_VARIANTS=all
-build-all: CUDA = $(if $(TIGON_CUDA),,$(if $(shell PATH=$$PATH:/usr/local/cuda/bin command -v nvcc),-DTIGON_CUDA=ON))
+build-all: CUDA = $(if $(or $(TIGON_CUDA),$(call cached,TIGON_CUDA:STRING=ON),$(call lacks,nvcc)),,\
+  -DTIGON_CUDA=ON $(if $(shell nvidia-smi -L 2>/dev/null),,-DTIGON_CUDA_QUICK=ON))
 build-all: configure
 	@cmake --build build -j $(JOBS)
 
@@ -111,6 +114,9 @@ clean: ## Remove build/
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+cached = $(shell grep -s '^$(1)$$' build/CMakeCache.txt)
+lacks = $(shell PATH=$$PATH:/usr/local/cuda/bin command -v $(1) >/dev/null || echo $(1))
 
 .PHONY: configure
 # Always: it takes a second, and notices what was installed or how a test describes itself.

@@ -61,8 +61,9 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/src/cuda/backend.c" PROPERTIE
 if(tigon_cuda_images)
   add_library(tigon_cuda_images OBJECT ${tigon_cuda_images})
   target_compile_options(tigon_cuda_images PRIVATE ${tigon_cet})
-  target_compile_definitions(tigon_host PRIVATE TIGON_HAVE_CUDA_IMAGES=1)
-  target_include_directories(tigon_host PRIVATE "${PROJECT_BINARY_DIR}/cuda")
+  # Of the one file, so that the others are not compiled again with and without kernels.
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/src/cuda/images.c" PROPERTIES
+    COMPILE_DEFINITIONS TIGON_HAVE_CUDA_IMAGES=1 INCLUDE_DIRECTORIES "${PROJECT_BINARY_DIR}/cuda")
   list(APPEND objects $<TARGET_OBJECTS:tigon_cuda_images>)
 endif()
 
