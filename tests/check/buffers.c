@@ -70,7 +70,7 @@ check_buffer *check_add_buffer(check *k) {
 }
 
 /* Mappings that were released and serve again: most runs are as large as the one before, and to map costs more than to run. */
-enum { SPARES = 32, SPARE_BYTES = 1 << 20 };
+enum { SPARES = 32, SPARE_BYTES = 1 << 24 };
 static _Thread_local struct spare {
   char *map;
   size_t bytes;
@@ -103,7 +103,7 @@ static void unmap_guarded(char *map, size_t bytes) {
 
 /* Values of tensors, row by row. The next run of a case has the same, and so has its twin in another variant. To work them out again
  * takes longer than most calls. */
-enum { FILLED = 32, FILLED_BYTES = 1 << 20 };
+enum { FILLED = 32, FILLED_BYTES = 1 << 22 };
 static _Thread_local struct filled {
   tigon_tensor like; /* its dtype and shape */
   uint64_t seed;
@@ -432,7 +432,10 @@ void *check_list(check *k, const char *name, size_t bytes) {
 }
 
 double *check_doubles(check *k, int64_t count) {
-  return k->timed ? NULL : check_list(k, "magnitudes", (size_t)count * sizeof(double));
+  if (k->timed) return NULL;
+  double *numbers = check_list(k, "magnitudes", (size_t)count * sizeof *numbers);
+  k->buffers[k->count - 1].numbers = true;
+  return numbers;
 }
 
 /* Bytes that the run may write: the elements of outputs, all of workspace. Everything else must be as before. */

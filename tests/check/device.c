@@ -20,7 +20,8 @@ static char *place_of(const check_away *away, const check *k, uintptr_t address)
   for (int i = 0; i < k->count; ++i) {
     const check_buffer *b = &k->buffers[i];
     const uintptr_t inner = (uintptr_t)b->inner;
-    if (address >= inner && address <= inner + b->inner_bytes) return away->place[i] + (address - inner);
+    if (away->place[i] && address >= inner && address <= inner + b->inner_bytes)
+      return away->place[i] + (address - inner);
   }
   return NULL;
 }
@@ -63,6 +64,7 @@ const void *check_send(check *k, const void *args, size_t bytes, check_away *awa
   size_t used = 0;
   for (int i = 0; i < k->count; ++i) {
     const check_buffer *b = &k->buffers[i];
+    if (b->numbers) continue;
     if (!goes(b)) {
       away->place[i] = check_need(malloc(b->inner_bytes + 1));
       memcpy(away->place[i], b->inner, b->inner_bytes);
@@ -73,7 +75,7 @@ const void *check_send(check *k, const void *args, size_t bytes, check_away *awa
     expect(k, tigon_copy(k->context, away->place[i], b->inner, b->inner_bytes));
   }
   for (int i = 0; i < k->count; ++i)
-    if (!goes(&k->buffers[i])) redirect(away, k, away->place[i], k->buffers[i].inner_bytes);
+    if (away->place[i] && !goes(&k->buffers[i])) redirect(away, k, away->place[i], k->buffers[i].inner_bytes);
   memcpy(away->args, args, bytes);
   redirect(away, k, away->args, bytes);
   return away->args;

@@ -20,6 +20,7 @@ typedef struct check_buffer {
   size_t map_bytes, inner_bytes, bytes;
   char *before; /* inner as it was before the call */
   bool bounded;
+  bool numbers; /* SCRATCH that no argument points at */
 } check_buffer;
 
 /* A bound of an output. of[i] is that of element i of the view, negative where the terms of a sum cancelled. */
