@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "core/context.h"
 #include "core/devices.h"
+#include "../train/json_memory.h"
 #include "term.h"
 
 /* Every device family, in the order in which a context looks for one; the oracle comes last and is never inferred. */
@@ -83,7 +84,9 @@ static json_t *describe(const tigon_backend *backend, const char *name, bool sel
 
   tigon_context *context;
   const tigon_context_desc desc = {.device = name};
-  if (tigon_context_create(&desc, &context) != TIGON_OK) {
+  const tigon_status status = tigon_context_create(&desc, &context);
+  if (status == TIGON_ERROR_OUT_OF_MEMORY && backend->host_memory) cli_trouble("tigon devices", "out of memory");
+  if (status != TIGON_OK) {
     json_object_set_new(device, "available", json_false());
     json_object_set_new(device, "reason", json_string(tigon_last_error(NULL)));
     return device;
@@ -262,6 +265,7 @@ int tigon_cli_devices(int argc, char **argv) {
     cli_print_json(json_pack("{s:s, s:o, s:o}", "version", version, "devices", devices, "simulated", simulated));
     return CLI_OK;
   }
+  if (train_json_lacked()) cli_trouble(chosen.command, "out of memory");
   size_t i;
   json_t *device;
   json_array_foreach(devices, i, device) print_device(device);

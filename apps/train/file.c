@@ -85,11 +85,8 @@ bool train_folder_create(const char *path, train_error *error) {
 }
 
 bool train_folder_same(const char *a, const char *b) {
-  char *x = realpath(a, NULL), *y = realpath(b, NULL);
-  const bool same = x && y && strcmp(x, y) == 0;
-  free(x);
-  free(y);
-  return same;
+  struct stat x, y;
+  return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 void train_folder_flush(const char *path) {

@@ -191,13 +191,14 @@ static bool all_ready(train_job *job, bool ready, train_error *error) {
   double *all = calloc((size_t)job->ranks.count, sizeof *all);
   const double mine = ready;
   train_error failed = {0};
-  bool everyone = all && train_ranks_gather(&job->ranks, &mine, 1, all, &failed);
+  bool everyone = all ? train_ranks_gather(&job->ranks, &mine, 1, all, &failed)
+                      : train_fail(&failed, TRAIN_EXIT_TROUBLE, "no memory for the ranks' states");
   if (everyone && all[0] == 0 && job->ranks.rank != 0) error->text[0] = 0;
   for (int r = 0; everyone && r < job->ranks.count; ++r) everyone = all[r] != 0;
   free(all);
   if (!everyone && ready) {
-    error->exit_code = TRAIN_EXIT_TROUBLE;
-    error->text[0] = 0;
+    failed.exit_code = TRAIN_EXIT_TROUBLE;
+    *error = failed;
   }
   return everyone;
 }

@@ -87,6 +87,7 @@ subject resume old_run goes_on train --resume run --steps 4 --sample 0 --json
 subject generate nothing nothing generate four --prompt the --max-tokens 3 --json
 subject eval nothing nothing eval four --data "$text" --json
 subject devices nothing same_output devices cpu --json
+subject lines nothing same_output devices cpu
 subject list nothing same_output list --json
 subject table nothing same_output list
 subject plan nothing same_output plan rms_norm --shape 128x1024 --dtype f32 --device 910B4 --json
