@@ -1,5 +1,6 @@
 /* The functions of simd_math.h in every variant against libm in long double. It tries 2048 numbers of every binade of both
- * signs, every number around the places where a function changes its formula, and NaN. */
+ * signs, every number around the places where a function changes its formula, and NaN.
+ * ctest: slow */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>

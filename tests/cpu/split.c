@@ -1,5 +1,6 @@
 /* A wide row has the same bits whether one task has it, as in a large batch and on one thread, or however many tasks share it. So
- * have gradients over rows. */
+ * have gradients over rows.
+ * ctest: slow */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
