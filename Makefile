@@ -85,7 +85,7 @@ install: build ## Install: make install PREFIX=/usr/local DESTDIR=
 deb: setup-build-deb ## Debian packages in build/deb
 	@tools/deb
 
-wheel: setup-build ## The wheel for others, in build/dist, with kernels for all GPUs: takes an hour of nvcc
+wheel: setup-build ## The wheel for others, in build/dist, with kernels for all GPUs: takes twenty minutes and more
 	@tools/wheel $(ARGS)
 
 asan: setup-build-test ## The quick tests with AddressSanitizer and UndefinedBehaviorSanitizer
