@@ -12,7 +12,7 @@ set(TIGON_CUDA_ARCHITECTURES "" CACHE STRING
   "Compute capabilities to compile for, as 80;90;120, or 80-virtual for PTX; empty: those of the GPUs that are here, and with ON where there are none 90;90-virtual")
 set(TIGON_CUDA_COMPRESS balance CACHE STRING
   "How nvcc 13 compresses kernels: balance, or size, which takes an eighth more of its time and a third off the bytes")
-option(TIGON_CUDA_QUICK "Compile CUDA kernels in a fifth of the time, for tests without a GPU: they are slow")
+option(TIGON_CUDA_QUICK "Compile CUDA kernels in half of the time, for tests without a GPU: they are slow")
 
 set(tigon_cuda_images "")
 find_program(TIGON_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -60,8 +60,11 @@ endif()
 
 enable_language(ASM)
 set(tigon_cuda_targets ${targets}) # for tigon_environment()
+set(optimise -O3)
 if(TIGON_CUDA_QUICK)
+  set(optimise -Xcicc -O1 -Xptxas -O0)
   list(APPEND tigon_cuda_targets quick)
+  install(CODE "message(WARNING \"tigon: these CUDA kernels are slow: TIGON_CUDA_QUICK, which tests without a GPU set, was on\")")
 endif()
 set(codes "")
 set(targets_def "")
@@ -90,12 +93,6 @@ string(REPLACE "arch=compute_90,code=sm_90" "arch=compute_90a,code=sm_90a" codes
 set(compress "")
 if(cuda_major GREATER_EQUAL 13)
   set(compress --compress-mode=${TIGON_CUDA_COMPRESS})
-endif()
-
-set(optimise -O3)
-if(TIGON_CUDA_QUICK)
-  set(optimise -Xcicc -O1 -Xptxas -O0)
-  install(CODE "message(WARNING \"tigon: these CUDA kernels are slow: TIGON_CUDA_QUICK, which tests without a GPU set, was on\")")
 endif()
 
 file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cu")
