@@ -153,12 +153,12 @@ static bool close_enough(double a, double b, tigon_dtype dtype, double more) {
   return fabs(a - b) <= (dtype == TIGON_F8E4M3 ? 0.125 : 0.05) * fmax(1, fmax(fabs(a), fabs(b))) + more;
 }
 
-/* mlp, and fused_moe's gradients, add up products of what was rounded to the inputs' 16 bits. Where they cancel, what is left is off by a
- * step of the largest. */
+/* mlp, and fused_moe's y and gradients, add up products of what was rounded to the inputs' 16 bits. Where they cancel, what is left is off
+ * by a step of the largest. */
 static double rounded_terms(call *c, const view *v) {
   double most = 0;
-  const bool gradient = strcmp(c->schema->op, "fused_moe") == 0 && v->field->name[0] == 'd';
-  if (!gradient && strcmp(c->schema->op, "mlp") != 0) return 0;
+  const bool of_moe = strcmp(c->schema->op, "fused_moe") == 0 && (v->field->name[0] == 'd' || v->field->name[0] == 'y');
+  if (!of_moe && strcmp(c->schema->op, "mlp") != 0) return 0;
   const tigon_dtype dtype = call_tensor(c, call_find(c, "x"), 0)->dtype;
   if (dtype == TIGON_F32) return 0;
   for (int64_t i = 0; i < count_of(v->x); ++i) most = fmax(most, fabs(value_of(v->x, i)));
