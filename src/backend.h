@@ -169,6 +169,8 @@ struct tigon_backend {
   const char *(*gemm)(const tigon_queue *queue);
   /* The best variant for device `index`. NULL: the first of variants(). */
   const tigon_kernels *(*best)(int index);
+  /* Whether the queue's device can run a variant. NULL: it runs all. */
+  bool (*runs)(const tigon_queue *queue, const tigon_kernels *kernels);
   /* What the device's compiler is told of the queue's variant. NULL: variants differ by their slots' functions. */
   const char *(*built)(const tigon_queue *queue);
 };

@@ -19,6 +19,7 @@ typedef struct options {
   bool json, mutants, small, digest;
   int part, parts; /* runs every parts-th case, from the part-th on */
   const check_sweep *sweep;
+  const tigon_kernels *kernels[CLI_VARIANTS + 1]; /* those that are asked for and run here, then NULL */
 } options;
 
 enum {
@@ -221,10 +222,15 @@ static const tigon_backend *backend_of(const options *o) {
   snprintf(name, sizeof name, "%.*s", (int)strcspn(o->device, ":"), o->device);
   return tigon_backend_find(name);
 }
-static const tigon_kernels *const *variants_of(const options *o) { return backend_of(o)->variants(); }
 
-static bool takes_variant(const options *o, const tigon_kernels *kernels) {
-  return !o->variant || strcmp(kernels->variant, o->variant) == 0;
+/* Says what is wrong with the names. */
+static void take_kernels(options *o) {
+  tigon_context *context = cli_context(o->command, o->device, o->variant, 0);
+  if (o->variant)
+    o->kernels[0] = context->kernels;
+  else
+    cli_variants(context, o->kernels);
+  tigon_context_destroy(context);
 }
 
 static void record_entry(int entry, tigon_dtype dtype, const subject *s, tally *t, term_table *table) {
@@ -251,25 +257,19 @@ static void record_entry(int entry, tigon_dtype dtype, const subject *s, tally *
   term_cell(table, TERM_PLAIN, "%.2f", s->most);
 }
 
-enum { VARIANTS = 8 }; /* no device has more */
-
 static void check_all(const options *o, tally *t, term_table *table) {
   int total = 0, done = 0;
   for (int e = 0; tigon_entry_at(e); ++e) total += wanted(o, tigon_entry_at(e)->op) ? DTYPES : 0;
   for (int e = 0; tigon_entry_at(e); ++e)
     for (int d = 0; d < DTYPES && wanted(o, tigon_entry_at(e)->op); ++d) {
-      subject subjects[VARIANTS] = {0};
+      subject subjects[CLI_VARIANTS] = {0};
       int count = 0;
       char text[96];
       snprintf(text, sizeof text, "%s %s %s", tigon_entry_at(e)->op, tigon_entry_at(e)->entry,
                tigon_dtype_name(dtypes[d]));
       term_progress(done++, total, text);
       if (o->dtype && dtypes[d] != o->dtype) continue;
-      for (const tigon_kernels *const *v = variants_of(o); *v; ++v)
-        if (takes_variant(o, *v)) {
-          if (count == VARIANTS) abort();
-          subjects[count++].kernels = *v;
-        }
+      for (; o->kernels[count]; ++count) subjects[count].kernels = o->kernels[count];
       if (!o->sweep) check_entry(o, e, dtypes[d], subjects, count, t);
       for (subject *s = subjects; s < subjects + count; ++s) {
         if (o->sweep) sweep_entry(o, e, dtypes[d], s, t);
@@ -332,13 +332,12 @@ static bool is_noticed(const options *o, const tigon_kernels *kernels, int entry
 
 /* Every mutant must be noticed, on the best variant. */
 static int check_mutants(const options *o) {
-  const tigon_kernels *const *list = variants_of(o);
   int noticed = 0, survived = 0;
   for (int e = 0; tigon_entry_at(e); ++e) {
     const tigon_entry *entry = tigon_entry_at(e);
     const check_mutant *m;
     for (int i = 0; wanted(o, entry->op) && (m = check_mutant_at(e, i)) != NULL; ++i) {
-      const bool dead = is_noticed(o, *list, e, m);
+      const bool dead = is_noticed(o, o->kernels[0], e, m);
       noticed += dead;
       survived += !dead;
       printf("%s%-8s%s %s %s: %s\n", term_start(stdout, dead ? TERM_GREEN : TERM_RED), dead ? "noticed" : "SURVIVED",
@@ -402,8 +401,7 @@ static int digest_all(const options *o) {
                                         {"f16", false, 0}};
   term_table *table = term_table_new(columns, sizeof columns / sizeof *columns);
   tally t = {.failures = json_array(), .entries = json_array()};
-  for (const tigon_kernels *const *v = variants_of(o); *v; ++v) {
-    if (!takes_variant(o, *v)) continue;
+  for (const tigon_kernels *const *v = o->kernels; *v; ++v) {
     tigon_context *context = cli_context(o->command, o->device, (*v)->variant, 0);
     for (int e = 0; tigon_entry_at(e); ++e)
       if (wanted(o, tigon_entry_at(e)->op)) digest_entry(o, context, e, &t, table);
@@ -430,7 +428,7 @@ int tigon_cli_check(int argc, char **argv) {
   if (o.digest && (o.sweep || o.mutants))
     cli_mistake(o.command, "--digest is of the cases, --sweep and --mutants exclude it");
   if (o.digest) setenv("TIGON_GEMM", "builtin", 1); /* NOLINT(concurrency-mt-unsafe): a library's bits are its own */
-  tigon_context_destroy(cli_context(o.command, o.device, o.variant, 0)); /* says what is wrong with the names */
+  take_kernels(&o);
   if (o.parts > 1 && (o.label || (o.sweep && !o.sweep->in_parts)))
     cli_mistake(
         o.command,

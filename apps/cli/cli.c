@@ -228,6 +228,14 @@ bool cli_is_borrowed(const tigon_context *context, int entry) {
          tigon_entry_dtypes(context->borrowed, entry);
 }
 
+void cli_variants(const tigon_context *context, const tigon_kernels *list[CLI_VARIANTS + 1]) {
+  const tigon_backend *backend = context->queue.backend;
+  int count = 0;
+  for (const tigon_kernels *const *v = backend->variants(); *v && count < CLI_VARIANTS; ++v)
+    if (!backend->runs || backend->runs(&context->queue, *v)) list[count++] = *v;
+  list[count] = NULL;
+}
+
 /* ---- output ---- */
 
 void cli_print_json(json_t *value) {

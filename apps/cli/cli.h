@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <tigon/tigon.h>
 
+#include "backend.h"
 #include "core/machine.h"
 
 /* Documented in `tigon --help` and docs/cli.md; scripts depend on them. */
@@ -81,6 +82,10 @@ tigon_context *cli_context(const char *command, const char *device, const char *
 
 /* Is the i-th entry of ops.def one that the context's device, a simulator, runs with another backend's kernel? */
 bool cli_is_borrowed(const tigon_context *context, int entry);
+
+/* The variants that the context's device runs, the best one first, then NULL. */
+enum { CLI_VARIANTS = 8 };
+void cli_variants(const tigon_context *context, const tigon_kernels *list[CLI_VARIANTS + 1]);
 
 /* Prints `value` to stdout, indented, with a newline, and releases it. */
 void cli_print_json(json_t *value);

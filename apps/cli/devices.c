@@ -28,10 +28,11 @@ static json_t *words(const char *text) {
   return array;
 }
 
-static json_t *variants(const tigon_backend *backend) {
+static json_t *variants(const tigon_context *context) {
+  const tigon_kernels *list[CLI_VARIANTS + 1];
   json_t *array = json_array();
-  for (const tigon_kernels *const *list = backend->variants(); *list; ++list)
-    json_array_append_new(array, json_string((*list)->variant));
+  cli_variants(context, list);
+  for (int i = 0; list[i]; ++i) json_array_append_new(array, json_string(list[i]->variant));
   return array;
 }
 
@@ -92,7 +93,7 @@ static json_t *describe(const tigon_backend *backend, const char *name, bool sel
     return device;
   }
   if (!backend->host_memory || backend->name_of) describe_part(device, context);
-  json_object_set_new(device, "variants", variants(backend));
+  json_object_set_new(device, "variants", variants(context));
   json_object_set_new(device, "variant", json_string(context->kernels->variant));
   json_object_set_new(device, "threads", json_integer(context->queue.threads));
   json_object_set_new(device, "gemm", json_string(tigon_context_gemm(context)));

@@ -148,6 +148,11 @@ static const tigon_kernels *best(int index) {
   return is_here && opencl_is_cpu(cl, devices[index]) ? &tigon_opencl_items : &tigon_opencl_groups;
 }
 
+static bool runs(const tigon_queue *queue, const tigon_kernels *kernels) {
+  const opencl_device *d = opencl_of(queue);
+  return strcmp(kernels->variant, OPENCL_VARIANT_SUBGROUPS) != 0 || opencl_has_subgroups(d->cl, d->device);
+}
+
 static const char *built(const tigon_queue *queue) {
   static _Thread_local char options[OPENCL_OPTIONS];
   opencl_options(opencl_of(queue), TIGON_F32, options);
@@ -183,13 +188,13 @@ static const char *gemm(const tigon_queue *queue) {
                                  : "built-in: run_to_run";
 }
 
-#define OPENCL_BACKEND(name_, count_, open_, best_, described)                                                  \
-  {                                                                                                             \
-    .abi = TIGON_BACKEND_ABI, .name = name_, .count = count_, .variants = tigon_opencl_variants, .open = open_, \
-    .close = opencl_close, .sync = opencl_sync, .alloc = allocate, .free = release, .copy = opencl_copy,        \
-    .fill = opencl_fill, .copy_rows = opencl_copy_rows, .describe = describe, .precision = precision,           \
-    .time = opencl_time, .stream = opencl_stream, .gemm = gemm, .refused = opencl_refused,                      \
-    .open_described = described, .best = best_, .built = built, .variant_variable = "TIGON_OPENCL"              \
+#define OPENCL_BACKEND(name_, count_, open_, best_, described)                                                   \
+  {                                                                                                              \
+    .abi = TIGON_BACKEND_ABI, .name = name_, .count = count_, .variants = tigon_opencl_variants, .open = open_,  \
+    .close = opencl_close, .sync = opencl_sync, .alloc = allocate, .free = release, .copy = opencl_copy,         \
+    .fill = opencl_fill, .copy_rows = opencl_copy_rows, .describe = describe, .precision = precision,            \
+    .time = opencl_time, .stream = opencl_stream, .gemm = gemm, .refused = opencl_refused,                       \
+    .open_described = described, .best = best_, .runs = runs, .built = built, .variant_variable = "TIGON_OPENCL" \
   }
 const tigon_backend tigon_xpu_backend = OPENCL_BACKEND("xpu", xpu_count, xpu_open, NULL, NULL);
 const tigon_backend tigon_opencl_backend = OPENCL_BACKEND("opencl", opencl_count, opencl_open, best, open_described);

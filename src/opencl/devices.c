@@ -127,13 +127,15 @@ void opencl_describe_any(opencl_device *d, const char *variant) {
   d->desc = (tigon_device){.name = "a GPU of 64 units", .cores = 64, .onchip_bytes = 32 << 10};
 }
 
+bool opencl_has_subgroups(const cl_api *cl, void *device) { return subgroups_of(cl, device) != OPENCL_SUBGROUPS_NONE; }
+
 bool opencl_subgroups_here(void) {
   const char *reason;
   const cl_api *cl = opencl_driver(&reason);
   void *devices[OPENCL_DEVICES];
   const int count = cl ? opencl_devices(cl, false, devices, &reason) : 0;
   bool has = false;
-  for (int i = 0; i < count && !has; ++i) has = subgroups_of(cl, devices[i]) != OPENCL_SUBGROUPS_NONE;
+  for (int i = 0; i < count && !has; ++i) has = opencl_has_subgroups(cl, devices[i]);
   return has;
 }
 

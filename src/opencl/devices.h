@@ -20,7 +20,7 @@ bool opencl_describe(opencl_device *d, const char *variant);
 /* The same of a GPU that need not be here, for calls that are recorded. */
 void opencl_describe_any(opencl_device *d, const char *variant);
 
-/* Has any device here subgroups? */
-bool opencl_subgroups_here(void);
+bool opencl_has_subgroups(const cl_api *cl, void *device);
+bool opencl_subgroups_here(void); /* has any device? */
 
 #endif
