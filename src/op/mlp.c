@@ -240,7 +240,7 @@ static tigon_status forward(tigon_context *context, const tigon_mlp_fwd_args *a,
 
 static mlp_gradient matrix(const tigon_tensor *t) {
   const bool any = tigon_present(t) && t->shape[0] > 0 && t->shape[1] > 0;
-  return (mlp_gradient){.wanted = any, .out = t->data, .dtype = t->dtype, .pitch = t->strides[0]};
+  return (mlp_gradient){.wanted = any, .out = t->data, .dtype = t->dtype, .pitch = any ? t->strides[0] : 0};
 }
 static mlp_gradient vector(const tigon_tensor *t) {
   const bool any = tigon_present(t) && t->shape[0] > 0;
