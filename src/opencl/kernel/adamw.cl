@@ -1,4 +1,5 @@
-/* adamw: a launch has one tensor of the list. Each element is read once and written once. */
+/* adamw: a launch has one tensor of the list. Each element is read once and written once. A work-item alone has vectors that lie end to end,
+ * those of a group have them in turns. */
 #include "wide.cl"
 #include "adamw.h"
 
@@ -8,8 +9,8 @@ __kernel void adamw_step(TENSOR(param), TENSOR(master), TENSOR(grad), TENSOR(exp
   const memory params = memory_of(param), values = has_master ? memory_of(master) : params, ms = memory_of(exp_avg),
                vs = memory_of(exp_avg_sq), grads = memory_of(grad);
   const float clip = float_or(or_null(clip_factor), 0, 1);
-  const long first = (long)get_global_id(0) * (ADAMW_EACH * LANES);
-  for (long i = first; i < first + ADAMW_EACH * LANES && i < k.count; i += LANES) {
+  const long item = (long)get_global_id(0), first = (item / GROUP * ADAMW_EACH * GROUP + item % GROUP) * LANES;
+  for (long e = 0, i = first; e < ADAMW_EACH && i < k.count; ++e, i += GROUP * LANES) {
     const long n = k.count - i;
     const vf g = load_n(grads, i, k.grad_dtype, n) * clip;
     const vf value = load_n(values, i, has_master ? F32 : T, n);
@@ -38,16 +39,21 @@ static inline adamw_partial partial_join(adamw_partial a, adamw_partial b) {
 __kernel void adamw_squares(TENSOR(grad), TENSOR(partials), const adamw_clip_numbers k) {
   ROOM
   enum { UP = 90, DOWN = -100 }; /* powers of two by which small and large numbers are scaled */
+  enum { AHEAD = 8 };            /* vectors that are on their way at once */
   vpair large = lanes_none(), middle = large, small = large;
   const long step = (long)ADAMW_PARTIALS * GROUP * LANES;
-  for (long i = (row_first() * GROUP + row_lane()) * LANES; i < k.count; i += step) {
-    const vf x = load_n(memory_of(grad), i, k.dtype, k.count - i), size = fabs(x);
-    const vi is_large = size > 0x1p45f, is_small = size < 0x1p-50f;
-    const vf up = either(is_small, x, (vf)(0.0f)) * 0x1p90f, down = either(is_large, x, (vf)(0.0f)) * 0x1p-100f;
-    const vf as_it_is = either(is_large || is_small, (vf)(0.0f), x);
-    small = lanes_add(small, up * up);
-    middle = lanes_add(middle, as_it_is * as_it_is);
-    large = lanes_add(large, down * down);
+  for (long i = (row_first() * GROUP + row_lane()) * LANES; i < k.count; i += AHEAD * step) {
+    vf of[AHEAD];
+    for (int j = 0; j < AHEAD; ++j) of[j] = load_n(memory_of(grad), i + j * step, k.dtype, k.count - i - j * step);
+    for (int j = 0; j < AHEAD; ++j) {
+      const vf x = of[j], size = fabs(x);
+      const vi is_large = size > 0x1p45f, is_small = size < 0x1p-50f;
+      const vf up = either(is_small, x, (vf)(0.0f)) * 0x1p90f, down = either(is_large, x, (vf)(0.0f)) * 0x1p-100f;
+      const vf as_it_is = either(is_large || is_small, (vf)(0.0f), x);
+      small = lanes_add(small, up * up);
+      middle = lanes_add(middle, as_it_is * as_it_is);
+      large = lanes_add(large, down * down);
+    }
   }
   const triple all = row_triple(((triple){{lanes_sum(small), lanes_sum(middle), lanes_sum(large)}}));
   adamw_partial sum = partial_of(all.of[0], -2 * UP);
