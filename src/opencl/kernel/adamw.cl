@@ -47,11 +47,12 @@ __kernel void adamw_squares(TENSOR(grad), TENSOR(partials), const adamw_clip_num
     for (int j = 0; j < AHEAD; ++j) of[j] = load_n(memory_of(grad), i + j * step, k.dtype, k.count - i - j * step);
     for (int j = 0; j < AHEAD; ++j) {
       const vf x = of[j], size = fabs(x);
-      const vi is_large = size > 0x1p45f, is_small = size < 0x1p-50f;
-      const vf up = either(is_small, x, (vf)(0.0f)) * 0x1p90f, down = either(is_large, x, (vf)(0.0f)) * 0x1p-100f;
+      const vi is_large = size > 0x1p45f, is_small = size < 0x1p-50f && size > 0;
       const vf as_it_is = either(is_large || is_small, (vf)(0.0f), x);
-      small = lanes_add(small, up * up);
       middle = lanes_add(middle, as_it_is * as_it_is);
+      if (!any_lane(is_large || is_small)) continue;
+      const vf up = either(is_small, x, (vf)(0.0f)) * 0x1p90f, down = either(is_large, x, (vf)(0.0f)) * 0x1p-100f;
+      small = lanes_add(small, up * up);
       large = lanes_add(large, down * down);
     }
   }
