@@ -175,6 +175,10 @@ struct tigon_backend {
   const char *(*built)(const tigon_queue *queue);
 };
 
+static inline bool tigon_queue_runs(const tigon_queue *queue, const tigon_kernels *kernels) {
+  return !queue->backend->runs || queue->backend->runs(queue, kernels);
+}
+
 /* All backends of this build in the order of inference; NULL past the end. */
 const tigon_backend *tigon_backend_at(int index);
 const tigon_backend *tigon_backend_find(const char *name);

@@ -232,7 +232,7 @@ void cli_variants(const tigon_context *context, const tigon_kernels *list[CLI_VA
   const tigon_backend *backend = context->queue.backend;
   int count = 0;
   for (const tigon_kernels *const *v = backend->variants(); *v && count < CLI_VARIANTS; ++v)
-    if (!backend->runs || backend->runs(&context->queue, *v)) list[count++] = *v;
+    if (tigon_queue_runs(&context->queue, *v)) list[count++] = *v;
   list[count] = NULL;
 }
 

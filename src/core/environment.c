@@ -119,7 +119,8 @@ static void tell_device(const telling *t, const tigon_backend *backend, const ch
     return;
   }
   for (const tigon_kernels *const *v = backend->variants(); *v; ++v)
-    tigon_append(variants, sizeof variants, "%s%s", *variants ? " " : "", (*v)->variant);
+    if (tigon_queue_runs(&context->queue, *v))
+      tigon_append(variants, sizeof variants, "%s%s", *variants ? " " : "", (*v)->variant);
   char what[64];
   if (backend->host_memory)
     snprintf(what, sizeof what, "%d threads", context->queue.threads);

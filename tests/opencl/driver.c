@@ -109,6 +109,27 @@ static void test_variants(void **state) {
   unsetenv("TIGON_OPENCL");
 }
 
+/* A variant is listed where any device has it, and run where the device has it. */
+static void test_subgroups(void **state) {
+  (void)state;
+  fake("intel subgroups");
+  for (int i = 0; i < 2; ++i) {
+    char name[32];
+    int count = 0;
+    snprintf(name, sizeof name, "opencl:%d", i);
+    tigon_context *context = open_with(&(tigon_context_desc){.device = name});
+    const tigon_kernels *const *v = context->queue.backend->variants();
+    for (; v[count]; ++count) assert_int_equal(tigon_queue_runs(&context->queue, v[count]), count < 2 || i == 0);
+    assert_int_equal(count, 3);
+    tigon_context_destroy(context);
+  }
+  tigon_context *context;
+  const tigon_context_desc desc = {.device = "opencl:1", .variant = "opencl-subgroups"};
+  api_expect(NULL, tigon_context_create(&desc, &context), TIGON_ERROR_UNSUPPORTED,
+             "context: device opencl did not open: it has neither cl_intel_subgroups nor, in OpenCL C 2.0, "
+             "cl_khr_subgroups");
+}
+
 static void test_no_clblast(void **state) {
   (void)state;
   fake("intel");
@@ -478,10 +499,11 @@ static void test_nothing_is_left(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_broken_compiler), cmocka_unit_test(test_devices),   cmocka_unit_test(test_order),
-      cmocka_unit_test(test_variants),        cmocka_unit_test(test_precision), cmocka_unit_test(test_no_clblast),
-      cmocka_unit_test(test_ranges),          cmocka_unit_test(test_addresses), cmocka_unit_test(test_copies),
-      cmocka_unit_test(test_register),        cmocka_unit_test(test_cache),     cmocka_unit_test(test_cache_of_others),
-      cmocka_unit_test(test_self_check),      cmocka_unit_test(test_threads),   cmocka_unit_test(test_nothing_is_left)};
+      cmocka_unit_test(test_broken_compiler), cmocka_unit_test(test_devices),    cmocka_unit_test(test_order),
+      cmocka_unit_test(test_variants),        cmocka_unit_test(test_subgroups),  cmocka_unit_test(test_precision),
+      cmocka_unit_test(test_no_clblast),      cmocka_unit_test(test_ranges),     cmocka_unit_test(test_addresses),
+      cmocka_unit_test(test_copies),          cmocka_unit_test(test_register),   cmocka_unit_test(test_cache),
+      cmocka_unit_test(test_cache_of_others), cmocka_unit_test(test_self_check), cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_nothing_is_left)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

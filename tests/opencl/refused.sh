@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A driver that computes wrongly (fake/driver.c): what tigon devices, check and the environment say of it.
+# Drivers of ours (fake/driver.c): what tigon devices and check say of one that computes wrongly, and of two devices.
 . "$(dirname "$0")/../cli/lib.bash"
 fake=${TIGON_BUILD:-build}/tests/fake-opencl
 [ -f "$fake/libOpenCL.so.1" ] || { echo "skipped: there is no $fake" >&2; exit 77; }
@@ -24,4 +24,11 @@ expect_status 1 "tigon check, which trusts a wrong driver"
 if grep -q TIGON_ERROR_DEVICE "$scratch/out" "$scratch/err"; then fail "it is not trusted"; fi
 FAKE_OPENCL=right run devices opencl --json
 expect_json 'j["devices"][0]["refused"] == []' "another driver"
+
+# A CPU beside a GPU with subgroups: each is checked by the variants that it runs.
+export FAKE_OPENCL='right intel subgroups'
+run devices opencl --json
+expect_json '[len(d["variants"]) for d in j["devices"]] == [3, 2]' "variants of two devices"
+TIGON_OPENCL_TRUST=1 run check relu_squared --device opencl:1 --sweep path --dtype f32
+expect_status 0 "tigon check without subgroups"
 finish

@@ -113,7 +113,8 @@ int clGetDeviceInfo(void *device, unsigned what, size_t size, void *value, size_
     case CL_DRIVER_VERSION: return GIVE_TEXT(words ? words : ""); /* another driver */
     case CL_DEVICE_VERSION: return GIVE_TEXT(is("old") ? "OpenCL 1.1 fake" : "OpenCL 3.0 fake");
     case CL_DEVICE_OPENCL_C_VERSION: return GIVE_TEXT("OpenCL C 1.2 fake");
-    case CL_DEVICE_EXTENSIONS: return GIVE_TEXT("cl_khr_byte_addressable_store");
+    case CL_DEVICE_EXTENSIONS:
+      return GIVE_TEXT(device == &gpu && is("subgroups") ? "cl_intel_subgroups" : "cl_khr_byte_addressable_store");
     default: return INVALID_VALUE;
   }
 }

@@ -1,5 +1,6 @@
 /* A driver of ours as libOpenCL.so.1. The words of the environment variable FAKE_OPENCL say what it is like:
  *   intel     there is a GPU of Intel, too
+ *   subgroups that GPU has cl_intel_subgroups
  *   none      there is no device
  *   old, blind, unround, finite   its CPU has OpenCL 1.1, no compiler, other rounding, no infinity
  *   inexact, flush                division is off by 2.5 ULP; denormal numbers become 0
