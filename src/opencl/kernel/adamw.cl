@@ -35,25 +35,32 @@ static inline adamw_partial partial_join(adamw_partial a, adamw_partial b) {
   return partial_of(wide_sum(high.sum, (pair){ldexp(low.sum.high, apart), ldexp(low.sum.low, apart)}), high.power);
 }
 
-/* The row that a group, or a work-item, adds up is every ADAMW_PARTIALS-th part of the tensor. */
+/* Numbers whose squares are out of range. */
+static inline vi is_large(vf x) { return fabs(x) > 0x1p45f; }
+static inline vi is_small(vf x) { return fabs(x) < 0x1p-50f && x != 0; }
+
+/* The row that a group, or a work-item, adds up is one of ADAMW_PARTIALS parts of the tensor. */
 __kernel void adamw_squares(TENSOR(grad), TENSOR(partials), const adamw_clip_numbers k) {
   ROOM
   enum { UP = 90, DOWN = -100 }; /* powers of two by which small and large numbers are scaled */
   enum { AHEAD = 8 };            /* vectors that are on their way at once */
   vpair large = lanes_none(), middle = large, small = large;
-  const long step = (long)ADAMW_PARTIALS * GROUP * LANES;
-  for (long i = (row_first() * GROUP + row_lane()) * LANES; i < k.count; i += AHEAD * step) {
+  const long step = GROUP * LANES, all_steps = (k.count - 1) / (AHEAD * step) + 1;
+  const long share = ((all_steps - 1) / ADAMW_PARTIALS + 1) * AHEAD * step, begin = row_first() * share;
+  for (long i = begin + row_lane() * LANES; i < min(begin + share, k.count); i += AHEAD * step) {
     vf of[AHEAD];
     for (int j = 0; j < AHEAD; ++j) of[j] = load_n(memory_of(grad), i + j * step, k.dtype, k.count - i - j * step);
-    for (int j = 0; j < AHEAD; ++j) {
-      const vf x = of[j], size = fabs(x);
-      const vi is_large = size > 0x1p45f, is_small = size < 0x1p-50f && size > 0;
-      const vf as_it_is = either(is_large || is_small, (vf)(0.0f), x);
-      middle = lanes_add(middle, as_it_is * as_it_is);
-      if (!any_lane(is_large || is_small)) continue;
-      const vf up = either(is_small, x, (vf)(0.0f)) * 0x1p90f, down = either(is_large, x, (vf)(0.0f)) * 0x1p-100f;
-      small = lanes_add(small, up * up);
+    vi odd = 0;
+    vf squares = 0;
+    for (int j = 0; j < AHEAD; ++j) odd |= is_large(of[j]) || is_small(of[j]), squares += of[j] * of[j];
+    if (!any_lane(odd)) middle = lanes_add(middle, squares);
+    for (int j = 0; any_lane(odd) && j < AHEAD; ++j) {
+      const vf x = of[j], down = either(is_large(x), x, (vf)(0.0f)) * 0x1p-100f;
+      const vf up = either(is_small(x), x, (vf)(0.0f)) * 0x1p90f;
+      const vf as_it_is = either(is_large(x) || is_small(x), (vf)(0.0f), x);
       large = lanes_add(large, down * down);
+      middle = lanes_add(middle, as_it_is * as_it_is);
+      small = lanes_add(small, up * up);
     }
   }
   const triple all = row_triple(((triple){{lanes_sum(small), lanes_sum(middle), lanes_sum(large)}}));
