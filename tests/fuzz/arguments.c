@@ -153,16 +153,13 @@ static bool close_enough(double a, double b, tigon_dtype dtype, double more) {
   return fabs(a - b) <= (dtype == TIGON_F8E4M3 ? 0.125 : 0.05) * fmax(1, fmax(fabs(a), fabs(b))) + more;
 }
 
-/* mlp, and fused_moe's y and gradients, add up products of what was rounded to the inputs' 16 bits. Where they cancel, what is left is off
- * by a step of the largest. */
-static double rounded_terms(call *c, const view *v) {
-  double most = 0;
-  const bool of_moe = strcmp(c->schema->op, "fused_moe") == 0 && (v->field->name[0] == 'd' || v->field->name[0] == 'y');
-  if (!of_moe && strcmp(c->schema->op, "mlp") != 0) return 0;
-  const tigon_dtype dtype = call_tensor(c, call_find(c, "x"), 0)->dtype;
-  if (dtype == TIGON_F32) return 0;
-  for (int64_t i = 0; i < count_of(v->x); ++i) most = fmax(most, fabs(value_of(v->x, i)));
-  return most * (dtype == TIGON_F16 ? 0x1p-11 : 0x1p-8);
+/* Terms that were rounded to 16 bits on their way may cancel: what is left is off by a step of the largest. Beside an infinity nothing is sure. */
+static double rounded_terms(call *c, const view *of) {
+  double step = 0, most = 0;
+  for (view v = view_at(c, 0); v.x; v = view_at(c, v.k + 1))
+    if (is_given(c, &v)) step = fmax(step, v.x->dtype == TIGON_BF16 ? 0x1p-8 : v.x->dtype == TIGON_F16 ? 0x1p-11 : 0);
+  for (int64_t i = 0; step > 0 && i < count_of(of->x); ++i) most = fmax(most, fabs(value_of(of->x, i)));
+  return most > 0 ? most * step : 0;
 }
 
 /* Scores beyond 2^24 have no digits behind the point: the CPU's softmax is far from the oracle's there. A temperature divides
