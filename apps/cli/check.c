@@ -330,7 +330,7 @@ static bool is_noticed(const options *o, const tigon_kernels *kernels, int entry
   return s.failed > 0;
 }
 
-/* Every mutant must be noticed, on the best variant. */
+/* Every mutant must be noticed, on the first variant. */
 static int check_mutants(const options *o) {
   int noticed = 0, survived = 0;
   for (int e = 0; tigon_entry_at(e); ++e) {

@@ -83,7 +83,7 @@ tigon_context *cli_context(const char *command, const char *device, const char *
 /* Is the i-th entry of ops.def one that the context's device, a simulator, runs with another backend's kernel? */
 bool cli_is_borrowed(const tigon_context *context, int entry);
 
-/* The variants that the context's device runs, the best one first, then NULL. */
+/* The variants that the context's device runs, in its backend's order, then NULL. */
 enum { CLI_VARIANTS = 8 };
 void cli_variants(const tigon_context *context, const tigon_kernels *list[CLI_VARIANTS + 1]);
 
