@@ -9,8 +9,7 @@ __kernel void adamw_step(TENSOR(param), TENSOR(master), TENSOR(grad), TENSOR(exp
   const memory params = memory_of(param), values = has_master ? memory_of(master) : params, ms = memory_of(exp_avg),
                vs = memory_of(exp_avg_sq), grads = memory_of(grad);
   const float clip = float_or(or_null(clip_factor), 0, 1);
-  const long item = (long)get_global_id(0), first = (item / GROUP * ADAMW_EACH * GROUP + item % GROUP) * LANES;
-  for (long e = 0, i = first; e < ADAMW_EACH && i < k.count; ++e, i += GROUP * LANES) {
+  for (long e = 0, i = vectors_first(ADAMW_EACH); e < ADAMW_EACH && i < k.count; ++e, i += GROUP * LANES) {
     const long n = k.count - i;
     const vf g = load_n(grads, i, k.grad_dtype, n) * clip;
     const vf value = load_n(values, i, has_master ? F32 : T, n);
@@ -53,8 +52,11 @@ __kernel void adamw_squares(TENSOR(grad), TENSOR(partials), const adamw_clip_num
     vi odd = 0;
     vf squares = 0;
     for (int j = 0; j < AHEAD; ++j) odd |= is_large(of[j]) || is_small(of[j]), squares += of[j] * of[j];
-    if (!any_lane(odd)) middle = lanes_add(middle, squares);
-    for (int j = 0; any_lane(odd) && j < AHEAD; ++j) {
+    if (!any_lane(odd)) {
+      middle = lanes_add(middle, squares);
+      continue;
+    }
+    for (int j = 0; j < AHEAD; ++j) {
       const vf x = of[j], down = either(is_large(x), x, (vf)(0.0f)) * 0x1p-100f;
       const vf up = either(is_small(x), x, (vf)(0.0f)) * 0x1p90f;
       const vf as_it_is = either(is_large(x) || is_small(x), (vf)(0.0f), x);

@@ -233,6 +233,12 @@ static inline long row_offset(const tigon_row_space *space, const cl_pitch *pitc
   for (long i = row_lane() * LANES, n = (cols)-i; i < (cols); i += GROUP * LANES, n = (cols)-i)
 #endif
 
+/* Where the first of a work-item's `each` vectors begins; each next one is GROUP * LANES further. */
+static inline long vectors_first(long each) {
+  const long item = (long)get_global_id(0);
+  return (item / GROUP * each * GROUP + item % GROUP) * LANES;
+}
+
 /* The row that is next, or the last one. */
 static inline long row_after(long r, long rows) { return min(r + row_step(), rows - 1); }
 

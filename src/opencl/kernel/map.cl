@@ -10,8 +10,7 @@
   __kernel void name(TENSOR(t0), TENSOR(t1), TENSOR(t2), TENSOR(t3), TENSOR(t4), const map_numbers k) {         \
     if (done) return;                                                                                           \
     const memory of[MAP_TENSORS] = {memory_of(t0), memory_of(t1), memory_of(t2), memory_of(t3), memory_of(t4)}; \
-    const long row = (long)get_global_id(1), item = (long)get_global_id(0);                                     \
-    const long first = (item / GROUP * MAP_EACH * GROUP + item % GROUP) * LANES;                                \
+    const long row = (long)get_global_id(1), first = vectors_first(MAP_EACH);                                   \
     long at[MAP_TENSORS];                                                                                       \
     for (int i = 0; i < inputs + outputs; ++i) at[i] = row_offset(&k.space, &k.pitch[i], row);                  \
     for (long e = 0, c = first; e < MAP_EACH && c < k.cols; ++e, c += GROUP * LANES) {                          \
