@@ -45,7 +45,7 @@ static inlined void norm_root(const norm_fwd_memory *m, const norm_fwd_numbers *
   vpair squares = VPAIR_START;
   FOR_ROW(i, n, k->cols) {
     vf v = load_n(m->x, x + i, T, n);
-    ask_for(m->y, row->y + i, T);
+    if (m->y) ask_for(m->y, row->y + i, T);
     if (m->residual) {
       v = rounded(v + load_n(m->residual, residual + i, T, n));
       store_n(m->s, row->from + i, T, n, v);

@@ -1,10 +1,11 @@
 /* rms_norm, fused_add_rms_norm and modulated_rms_norm. */
 #include "norm_bwd.cl"
+#include "rows.cl"
 
 NORM_FWD_KERNEL(rms_norm_fwd, false)
 NORM_BWD_KERNEL(rms_norm_bwd, false)
 
-/* ---- quantised: a row is read three times, the last two from a cache, for its root, its largest |y|, and q ---- */
+/* ---- quantised: a row is read for its root, for its largest |y|, and for q, where its y is not kept ---- */
 
 /* Bits as src/core/half.h makes them: to the nearest, ties to even. A NaN is 0x7f; as i8 it is 0. */
 static inline vu f8e4m3_of(vf v) {
@@ -33,19 +34,25 @@ static inline void store_bytes(memory q, long i, long n, vu bits) {
 
 __kernel void rms_norm_quantised(TENSOR(x), TENSOR(w), TENSOR(z), TENSOR(q), TENSOR(scale), const norm_fwd_numbers k) {
   ROOM
-  const norm_fwd_memory m = {.x = memory_of(x), .w = or_null(w), .z = or_null(z), .y = memory_of(q)};
+  const norm_fwd_memory m = {.x = memory_of(x), .w = or_null(w), .z = or_null(z)};
+  const memory bytes = memory_of(q);
+  const bool keeps = IS_ALONE && k.cols <= KEPT * LANES;
+  vf kept[KEPT];
   for (long r = row_first(); r < k.space.rows; r += row_step()) {
     const norm_row row = norm_start(false, &m, &k, r, space);
-    vf largest = 0;
+    const long after = row_offset(&k.space, &k.x, row_after(r, k.space.rows));
+    vu largest = 0; /* bits of |y| rise with it, and a NaN's are beyond all others */
     FOR_ROW(i, n, k.cols) {
-      const vf size = first_or(fabs(norm_value(false, &m, &k, &row, i, n)), n, 0);
-      largest = either(isnan(largest) || largest > size, largest, size);
+      const vf v = first_or(norm_value(false, &m, &k, &row, i, n), n, 0);
+      if (keeps) kept[i / LANES] = v;
+      ask_for(m.x, after + i, T);
+      largest = max(largest, as_vu(v) & 0x7fffffff);
     }
-    const float of = row_max(max_of(largest)) / (k.is_i8 ? 127.0f : 448.0f), unit = of < 0x1p-126f ? 1 : of;
+    const float of = row_max(max_of(as_vf(largest))) / (k.is_i8 ? 127.0f : 448.0f), unit = of < 0x1p-126f ? 1 : of;
     if (row_leads()) FLOATS_OF(scale)[r] = unit;
     FOR_ROW(i, n, k.cols) {
-      const vf v = norm_value(false, &m, &k, &row, i, n) / unit;
-      store_bytes(m.y, row.y + i, n, k.is_i8 ? i8_of(v) : f8e4m3_of(v));
+      const vf v = (keeps ? kept[i / LANES] : norm_value(false, &m, &k, &row, i, n)) / unit;
+      store_bytes(bytes, row.y + i, n, k.is_i8 ? i8_of(v) : f8e4m3_of(v));
     }
   }
 }
