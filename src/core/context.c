@@ -140,7 +140,8 @@ tigon_status tigon_context_create(const tigon_context_desc *desc, tigon_context 
   tigon_status status = backend->open(index, &made->queue, &reason);
   if (status != TIGON_OK) {
     free(made);
-    return tigon_fail(NULL, status, "context: device %s did not open: %s", backend->name, reason);
+    return tigon_fail(NULL, status, "context: device %s did not open: %s", index > 0 ? desc->device : backend->name,
+                      reason);
   }
   made->device = backend->describe(&made->queue);
   made->borrowed = &none;

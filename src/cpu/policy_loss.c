@@ -28,7 +28,6 @@ typedef struct job {
   const problem *p;
   int64_t width, counted; /* tokens of a span; that count, or 1 */
   float entropy_slope;
-  bool levels; /* are log ratios added up? */
   span *of;
 } job;
 
@@ -169,7 +168,7 @@ static piece add_piece(const job *j, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; t += BLOCK) {
     const int n = block_of(t, end);
     made.counted += find_cover(j->p, t, n, cover);
-    if (j->levels) add_ratios(j->p, t, n, cover, &ratios);
+    if (tigon_policy_adds_ratios(j->p)) add_ratios(j->p, t, n, cover, &ratios);
   }
   made.log_ratio = sum_lanes(&ratios);
   return made;
@@ -295,7 +294,6 @@ tigon_status TIGON_CPU(policy_loss_fwd)(tigon_queue *queue, const problem *p) {
   const int64_t spans = (p->tokens + width - 1) / width, bytes = p->tokens * 16;
   span of[SPANS] = {{0}};
   job j = {.p = p, .width = width, .of = of};
-  j.levels = p->kind == TIGON_POLICY_VESPO || (p->sequence_level && p->old);
   tigon_policy_sums sums = {0};
   tigon_cpu_parallel_bytes(queue, spans, bytes, count, &j);
   for (int64_t i = 0; i < spans; ++i) j.counted += of[i].counted;

@@ -126,7 +126,7 @@ static void test_subgroups(void **state) {
   tigon_context *context;
   const tigon_context_desc desc = {.device = "opencl:1", .variant = "opencl-subgroups"};
   api_expect(NULL, tigon_context_create(&desc, &context), TIGON_ERROR_UNSUPPORTED,
-             "context: device opencl did not open: it has neither cl_intel_subgroups nor, in OpenCL C 2.0, "
+             "context: device opencl:1 did not open: it has neither cl_intel_subgroups nor, in OpenCL C 2.0, "
              "cl_khr_subgroups");
 }
 
