@@ -155,8 +155,8 @@ FROM_TORCH = {
     "topk_divergence": lambda t: lambda x, given=t.tensors("target", "target_ids"): T.topk_divergence(x, *given, tail=True),
     "fused_linear_cross_entropy": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.fused_linear_cross_entropy(
         h, w, labels, ignore_index=0),
-    # All logits are kept, as the peers keep them; Tigon's own row keeps none.
-    "linear_logprob": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.linear_logprob(
+    "linear_logprob": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.linear_logprob(h, w, labels).logprob,
+    "linear_logprob+cache": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.linear_logprob(
         h, w, labels, cache_bytes=1 << 32).logprob,
     "policy_loss": lambda t: policy_from_torch(*t.tensors("segments", "advantage", "old", "mask")),
     "preference_loss": lambda t: lambda logps, ref=t.tensors("ref")[0]: T.preference_loss(logps, ref),

@@ -37,9 +37,10 @@ static inline bool head_of_model(const bench_model *m, bench_point *point) {
   return true;
 }
 
-/* What the timed cases of heads have alike. */
-#define HEAD_CASE                                                                                                 \
+/* What the timed cases of heads have alike; `more` forms. */
+#define HEAD_CASE_WITH(more)                                                                                      \
   .shape_note = "tokens x hidden, 16000 words", .rows_f32 = 256, .rows_16bit = 256, .cols = 1024, .other = 16000, \
-  .of_model = head_of_model, .forms = BENCH_BIT(BENCH_AS_WEIGHT)
+  .of_model = head_of_model, .forms = BENCH_BIT(BENCH_AS_WEIGHT) | (more)
+#define HEAD_CASE HEAD_CASE_WITH(0)
 
 #endif

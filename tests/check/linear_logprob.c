@@ -59,6 +59,7 @@ static int64_t cached_rows(const check *k, const struct option *o, const head_ca
 static run_state begin(check *k) {
   struct option o = options[k->option];
   if (check_has_form(k, BENCH_AS_WEIGHT)) o.short_sums = true;
+  if (check_has_form(k, BENCH_CACHE)) o.cached = 2;
   if (k->dims[3]) {
     const int64_t after = k->dims[3] - k->dims[4] - k->dims[2];
     o.before = k->dims[4], o.after = after > 0 ? after : 0; /* the front refuses fewer */
@@ -240,8 +241,12 @@ static void bench_shard(const bench_point *at, int64_t dims[CHECK_DIMS]) {
   bench_words(at, dims);
   dims[3] = at->vocab, dims[4] = at->vocab_begin;
 }
-static const bench_case timed = {
-    .op = "linear_logprob", HEAD_CASE, .dims = bench_shard, .option = {7, 7, 7}, .products = {1, 3, 4}};
+static const bench_case timed = {.op = "linear_logprob",
+                                 HEAD_CASE_WITH(BENCH_BIT(BENCH_CACHE)),
+                                 .dims = bench_shard,
+                                 .option = {7, 7, 7},
+                                 .products = {1, 3, 4},
+                                 .again = 1};
 
 const check_op tigon_check_linear_logprob_fwd = {fwd, shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
 const check_op tigon_check_linear_logprob_bwd = {bwd, shapes, OPTIONS, true, wrong_bwd, &timed, &own_sizes};
