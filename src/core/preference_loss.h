@@ -60,9 +60,9 @@ TIGON_SHARED void tigon_preference_put_total(const tigon_preference_loss_fwd_pro
 
 /* What is added up over pairs or sequences, and over those of the NLL. */
 typedef struct tigon_preference_sums {
-  double loss, reward[2], nll; /* reward: of the rejected, of the chosen */
-  int64_t right, chosen;       /* items whose rewards are in order; chosen or desirable sequences */
-  int64_t nll_tokens;
+  double loss, reward[2]; /* reward: of the rejected, of the chosen */
+  int64_t right, chosen;  /* items whose rewards are in order; chosen or desirable sequences */
+  double nll, nll_tokens; /* f64 because counts are the caller's, of any size */
 } tigon_preference_sums;
 
 TIGON_SHARED void tigon_preference_put(const tigon_preference_loss_fwd_problem *p, int64_t s,
@@ -102,20 +102,20 @@ TIGON_SHARED void tigon_preference_nll_item(const tigon_preference_loss_fwd_prob
                                             tigon_preference_sums *sums) {
   const int64_t tokens = tigon_preference_tokens(p->nll_counts, i);
   if (tokens > 0) sums->nll += (double)p->nll_logps[i];
-  sums->nll_tokens += tokens;
+  sums->nll_tokens += (double)tokens;
 }
 
 /* nll_weight / max(1, the tokens) */
-TIGON_SHARED double tigon_preference_nll_scale(const tigon_preference_loss_fwd_problem *p, int64_t tokens) {
-  return (double)p->nll_weight / (double)(tokens > 0 ? tokens : 1);
+TIGON_SHARED double tigon_preference_nll_scale(const tigon_preference_loss_fwd_problem *p, double tokens) {
+  return (double)p->nll_weight / (tokens > 0 ? tokens : 1);
 }
 
-TIGON_SHARED float tigon_preference_dnll(const tigon_preference_loss_fwd_problem *p, int64_t i, int64_t tokens) {
+TIGON_SHARED float tigon_preference_dnll(const tigon_preference_loss_fwd_problem *p, int64_t i, double tokens) {
   return tigon_preference_tokens(p->nll_counts, i) > 0 ? -(float)tigon_preference_nll_scale(p, tokens) : 0;
 }
 
 /* The gradient of each token of sequence s that counts; `nll_tokens` of all sequences. */
-TIGON_SHARED float tigon_preference_slope(const tigon_preference_loss_fwd_problem *p, int64_t s, int64_t nll_tokens) {
+TIGON_SHARED float tigon_preference_slope(const tigon_preference_loss_fwd_problem *p, int64_t s, double nll_tokens) {
   float slope = p->dlogps[s];
   if (s < p->nll_sequences) slope += tigon_preference_dnll(p, s, nll_tokens);
   return p->dloss ? slope * *p->dloss : slope;

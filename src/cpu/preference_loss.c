@@ -11,7 +11,7 @@ static void add_tokens(const tigon_preference_loss_fwd_problem *p, int64_t s) {
   tigon_preference_put_total(p, s, &total);
 }
 
-static void return_tokens(const tigon_preference_loss_fwd_problem *p, int64_t s, int64_t nll_tokens) {
+static void return_tokens(const tigon_preference_loss_fwd_problem *p, int64_t s, double nll_tokens) {
   const tigon_span of = tigon_preference_span(p, s);
   const float slope = tigon_preference_slope(p, s, nll_tokens);
   for (int64_t t = of.begin; t < of.end; ++t) tigon_preference_return(p, t, slope);

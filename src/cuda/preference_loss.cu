@@ -17,7 +17,7 @@ __device__ inline void add_tokens(const tigon_preference_loss_fwd_problem &p) {
   __syncthreads();
 }
 
-__device__ inline void return_tokens(const tigon_preference_loss_fwd_problem &p, int64_t nll_tokens) {
+__device__ inline void return_tokens(const tigon_preference_loss_fwd_problem &p, double nll_tokens) {
   __syncthreads();
   for (int64_t s = threadIdx.x / WARP; s < p.sequences; s += PREFERENCE_THREADS / WARP) {
     const tigon_span of = tigon_preference_span(&p, s);
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
   for (int64_t i = threadIdx.x; i < p.items; i += PREFERENCE_THREADS) tigon_preference_item(&p, i, scale, &sums);
   for (int64_t i = threadIdx.x; i < p.nll_sequences; i += PREFERENCE_THREADS) tigon_preference_nll_item(&p, i, &sums);
 
-  sums.nll_tokens = block_total((long long)sums.nll_tokens);
+  sums.nll_tokens = block_total(sums.nll_tokens);
   if (p.dnll_logps)
     for (int64_t i = threadIdx.x; i < p.nll_sequences; i += PREFERENCE_THREADS)
       p.dnll_logps[i] = tigon_preference_dnll(&p, i, sums.nll_tokens);

@@ -102,14 +102,17 @@ static void put_derivative(const problem *p, int64_t s, double l, double derivat
   put(p, p->dlogps, s, inverse > 0 ? derivative * inverse : 0);
 }
 
+/* The NLL's weight over its tokens. */
+static double nll_of_token(const problem *p) {
+  double tokens = 0;
+  for (int64_t i = 0; i < p->nll_sequences; ++i) tokens += (double)tokens_of(p->nll_counts, i);
+  return (double)p->nll_weight / (tokens > 0 ? tokens : 1);
+}
+
 static void nll(const problem *p, double *loss) {
-  int64_t tokens = 0;
+  const double each = nll_of_token(p);
   double sum = 0;
-  for (int64_t i = 0; i < p->nll_sequences; ++i) {
-    tokens += tokens_of(p->nll_counts, i);
-    sum += tokens_of(p->nll_counts, i) > 0 ? at(p, p->nll_logps, i) : 0;
-  }
-  const double each = (double)p->nll_weight / (double)(tokens > 0 ? tokens : 1);
+  for (int64_t i = 0; i < p->nll_sequences; ++i) sum += tokens_of(p->nll_counts, i) > 0 ? at(p, p->nll_logps, i) : 0;
   for (int64_t i = 0; i < p->nll_sequences; ++i) put(p, p->dnll_logps, i, tokens_of(p->nll_counts, i) > 0 ? -each : 0);
   *loss -= each * sum;
 }
@@ -139,9 +142,7 @@ static void add_tokens(const problem *p, int64_t s) {
 
 static void return_tokens(const problem *p, int64_t s) {
   double slope = at(p, p->dlogps, s);
-  int64_t tokens = 0;
-  for (int64_t i = 0; i < p->nll_sequences; ++i) tokens += tokens_of(p->nll_counts, i);
-  if (s < p->nll_sequences) slope -= (double)p->nll_weight / (double)(tokens > 0 ? tokens : 1);
+  if (s < p->nll_sequences) slope -= nll_of_token(p);
   if (p->dloss) slope *= at(p, p->dloss, 0);
   for (int64_t t = first_token(p, s); t < first_token(p, s + 1); ++t)
     put(p, p->dtoken_logprob, t, counts(p, t) ? slope : 0);

@@ -25,6 +25,8 @@ static void test_shapes(void **state) {
 static void test_windows(void **state) {
   MTA_RULE(fwd, a->weight.shape[2] = 0, "weight.shape[2] is 0, must be 1 to 64");
   MTA_RULE(fwd, (a->weight.data = memory + ARENA, a->weight.shape[3] = 65), "weight.shape[3] is 65, must be 1 to 64");
+  MTA_RULE(fwd, (a->weight.data = memory + ARENA, a->weight.shape[3] = 64),
+           "a window of weight.shape[3] reaches over 64 elements, must over 5 at most (padded scores)");
   MTA_RULE(fwd, a->padding_h = 3, "padding_h is 3, must be 0 to 2 (a window less one)");
   MTA_RULE(bwd, a->padding_w = 3, "padding_w is 3, must be 0 to 2 (a window less one)");
   MTA_RULE(fwd, a->dilation_h = 5,

@@ -115,7 +115,10 @@ AICORE twofold twofold_log(twofold x) {
 
 /* ---- numbers of tokens, sequences and pairs ---- */
 
-AICORE twofold twofold_count(int64_t n) { return (twofold){(float)n, (float)(n - (int64_t)(float)n)}; }
+AICORE twofold twofold_count(int64_t n) {
+  const float high = (float)n;
+  return (twofold){high, high < 0x1p63f ? (float)(n - (int64_t)high) : 0};
+}
 /* 1 / a, of what is not finite, too. */
 AICORE twofold reciprocal(twofold a) {
   return a.hi - a.hi == 0 && a.hi != 0 ? twofold_inverse(a) : (twofold){1 / a.hi, 0};

@@ -18,8 +18,8 @@ typedef struct state {
   side of[2];
   ub_f32 labels, shift, pair_loss, number;
   float scale;
-  twofold loss, reward[2], nll; /* reward: of the rejected, of the chosen */
-  int64_t right, chosen, nll_tokens;
+  twofold loss, reward[2], nll, nll_tokens; /* reward: of the rejected, of the chosen */
+  int64_t right, chosen;
 } state;
 
 AICORE side open_side(ub_arena *ub) {
@@ -138,7 +138,8 @@ AICORE void nll_batch(state *s, int64_t first, int64_t n, bool sums, float scale
     if (!sums)
       s_write_f32(x->dlogps, i, tokens > 0 ? -scale : 0);
     else if (tokens > 0)
-      s->nll = twofold_add(s->nll, s_read_f32(x->logps, i)), s->nll_tokens += tokens;
+      s->nll = twofold_add(s->nll, s_read_f32(x->logps, i)),
+      s->nll_tokens = twofold_sum(s->nll_tokens, twofold_count(tokens));
   }
   if (sums) return;
   stores_after_scalar();
@@ -155,7 +156,7 @@ AICORE_KERNEL(preference_loss, preference_loss_arguments) {
   state s = open_state(ub, a);
   for (int64_t i = 0; i < a->items; i += BATCH) batch(&s, i, least(BATCH, a->items - i));
   for (int64_t i = 0; i < a->nll_sequences; i += BATCH) nll_batch(&s, i, least(BATCH, a->nll_sequences - i), true, 0);
-  const twofold tokens = twofold_count(s.nll_tokens > 0 ? s.nll_tokens : 1);
+  const twofold tokens = s.nll_tokens.hi > 0 ? s.nll_tokens : (twofold){1, 0};
   const twofold by = twofold_times(reciprocal(tokens), a->nll_weight);
   for (int64_t i = 0; a->dnll_logps && i < a->nll_sequences; i += BATCH)
     nll_batch(&s, i, least(BATCH, a->nll_sequences - i), false, by.hi);

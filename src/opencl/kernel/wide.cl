@@ -15,7 +15,10 @@ static inline pair two_product(float a, float b) {
   return (pair){product, finite_or_0(fma(a, b, -product))};
 }
 /* An integer, below 2^48 exactly. */
-static inline pair pair_of_count(long n) { return (pair){(float)n, (float)(n - (long)(float)n)}; }
+static inline pair pair_of_count(long n) {
+  const float high = (float)n;
+  return (pair){high, high < 0x1p63f ? (float)(n - (long)high) : 0};
+}
 static inline long count_of_pair(pair n) { return (long)n.high + (long)n.low; }
 
 static inline pair wide_sum(pair a, pair b) {
