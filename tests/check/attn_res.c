@@ -36,11 +36,13 @@ static blocks make_blocks(check *k, const char *name, bool out) {
   const int64_t tokens = k->dims[0], cols = k->dims[1], count = k->dims[2];
   const layout lies = options[k->option].lies;
   const bool listed = lies == LIST && !k->timed, addressed = listed || check_has_form(k, BENCH_LIST);
+  const bool sided =
+      k->timed ? k->twist != NULL : lies == SIDE_BY_SIDE; /* in the huge sweep a few rows lie in the whole's */
   const int64_t side[] = {tokens, count, cols}, stacked[] = {count, tokens, cols};
   blocks b = {.one = check_list(k, "blocks", (size_t)count * sizeof *b.one)};
   if (addressed) b.at = check_list(k, out ? "addresses of dv" : "addresses of v", (size_t)count * sizeof *b.at);
-  if (!listed) b.all = make(k, name, out, 3, lies == SIDE_BY_SIDE && !k->timed ? side : stacked);
-  if (lies == SIDE_BY_SIDE && !k->timed) {
+  if (!listed) b.all = make(k, name, out, 3, sided ? side : stacked);
+  if (sided) {
     const int64_t of_block = b.all.strides[1], of_token = b.all.strides[0];
     b.all.shape[0] = count, b.all.strides[0] = of_block;
     b.all.shape[1] = tokens, b.all.strides[1] = of_token;
