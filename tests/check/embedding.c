@@ -15,11 +15,11 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
 
 enum { OPTIONS = 4 };
 
-/* Odd options count indices in 32 bits; 2 and 3 let some be out of range and raise the flag. */
+/* Odd options count indices in 32 bits. In 2 an index may be vocab, in 3 it may be -1, and only that raises the flag. */
 static tigon_tensor indices(check *k) {
   const int64_t vocab = k->dims[2];
-  return check_indices(k, "idx", k->option % 2 ? TIGON_I32 : TIGON_I64, 1, k->dims, k->option < 2 ? 0 : -1,
-                       k->option < 2 ? vocab : vocab + 2);
+  return check_indices(k, "idx", k->option % 2 ? TIGON_I32 : TIGON_I64, 1, k->dims, k->option == 3 ? -1 : 0,
+                       vocab + (k->option == 2));
 }
 
 static tigon_tensor flag(check *k) { return k->option < 2 ? (tigon_tensor){0} : check_error_flag(k); }

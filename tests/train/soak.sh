@@ -4,6 +4,6 @@
 # ctest: slow
 . "$(dirname "$0")/lib.bash"
 
-python3 "$TIGON_SOURCE/tools/soak" train --minutes 0.15 --every 10 >"$scratch/out" 2>"$scratch/err" || fail "$(cat "$scratch/err")"
+python3 "$TIGON_SOURCE/tools/soak" train --minutes 0.15 --every 10 --hidden 64 >"$scratch/out" 2>"$scratch/err" || fail "$(cat "$scratch/err")"
 grep -q "have the undisturbed run's losses" "$scratch/out" || fail "$(cat "$scratch/out")"
 finish
