@@ -21,7 +21,7 @@ static void everywhere(const char *op, const char *entry, void (*test)(tigon_con
 }
 
 /* The device's memory of a call: tensors at multiples of a line. */
-enum { LINE = 64, LINES = 8 };
+enum { LINE = 1024, LINES = 9 };
 
 static char *lines(tigon_context *context) {
   char *memory;
@@ -113,7 +113,60 @@ static void test_counts(void **state) {
   everywhere("preference_loss", "fwd", huge_counts);
 }
 
+/* ---- attention ---- */
+
+enum { TOKENS = 5, WIDTH = 40, NUMBERS = TOKENS * WIDTH };
+
+/* dq where the last token's key is `last`. */
+static void find_dq(tigon_context *context, float last, float dq[NUMBERS]) {
+  float filled[NUMBERS], keys[NUMBERS];
+  api_fill(filled, NUMBERS, 0.1f);
+  for (int i = 0; i < NUMBERS; ++i) keys[i] = i / WIDTH < TOKENS - 1 ? filled[NUMBERS - 1 - i] : last;
+  char *memory = lines(context);
+  enum { Q, K, V, O, D_O, DQ, DK, DV, LSE };
+  tigon_tensor t[LSE];
+  for (int i = Q; i < LSE; ++i)
+    t[i] = tigon_tensor_4d(line(context, memory, i, i == K ? keys : filled, sizeof filled), TIGON_F32, 1, TOKENS, 1,
+                           WIDTH);
+  const tigon_tensor lse = tigon_tensor_3d(line(context, memory, LSE, NULL, 0), TIGON_F32, 1, 1, TOKENS);
+  const tigon_attention_fwd_args fwd = {.q = t[Q], .k = t[K], .v = t[V], .o = t[O], .lse = lse, .causal = 1};
+  tigon_attention_bwd_args bwd = {.d_o = t[D_O],
+                                  .q = t[Q],
+                                  .k = t[K],
+                                  .v = t[V],
+                                  .o = t[O],
+                                  .lse = lse,
+                                  .dq = t[DQ],
+                                  .dk = t[DK],
+                                  .dv = t[DV],
+                                  .causal = 1};
+  if (tigon_attention_fwd(context, &fwd) != TIGON_OK ||
+      tigon_attention_bwd_workspace(context, &bwd, &bwd.workspace_bytes) != TIGON_OK ||
+      tigon_alloc(context, bwd.workspace_bytes, &bwd.workspace) != TIGON_OK ||
+      tigon_attention_bwd(context, &bwd) != TIGON_OK)
+    fail_msg("%s", tigon_last_error(context));
+  fetch(context, dq, memory, DQ, sizeof filled);
+  tigon_free(context, bwd.workspace);
+  tigon_free(context, memory);
+}
+
+/* A key that is no number reaches the queries that see it, in every column, and no other. */
+static void unseen_key(tigon_context *context) {
+  float dq[NUMBERS], other[NUMBERS];
+  enum { SEEN = (TOKENS - 1) * WIDTH };
+  find_dq(context, 0.5f, dq);
+  find_dq(context, NAN, other);
+  if (memcmp(dq, other, SEEN * sizeof *dq) != 0)
+    fail_msg("%s: a key reaches earlier queries", tigon_last_variant(context));
+  for (int i = SEEN; i < NUMBERS; ++i) assert_true(isnan(other[i]));
+}
+static void test_unseen(void **state) {
+  (void)state;
+  everywhere("attention", "bwd", unseen_key);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_ties), cmocka_unit_test(test_counts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_ties), cmocka_unit_test(test_counts),
+                                     cmocka_unit_test(test_unseen)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
