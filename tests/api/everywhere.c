@@ -115,20 +115,21 @@ static void test_counts(void **state) {
 
 /* ---- attention ---- */
 
-enum { TOKENS = 5, WIDTH = 40, NUMBERS = TOKENS * WIDTH };
+/* Heads enough for a CPU to make dq, dk and dv in one pass. */
+enum { TOKENS = 5, HEADS = 2, WIDTH = 24, NUMBERS = TOKENS * HEADS * WIDTH, SEEN = (TOKENS - 1) * HEADS * WIDTH };
 
-/* dq where the last token's key is `last`. */
+/* dq where the last token's keys are `last`. */
 static void find_dq(tigon_context *context, float last, float dq[NUMBERS]) {
   float filled[NUMBERS], keys[NUMBERS];
   api_fill(filled, NUMBERS, 0.1f);
-  for (int i = 0; i < NUMBERS; ++i) keys[i] = i / WIDTH < TOKENS - 1 ? filled[NUMBERS - 1 - i] : last;
+  for (int i = 0; i < NUMBERS; ++i) keys[i] = i < SEEN ? filled[NUMBERS - 1 - i] : last;
   char *memory = lines(context);
   enum { Q, K, V, O, D_O, DQ, DK, DV, LSE };
   tigon_tensor t[LSE];
   for (int i = Q; i < LSE; ++i)
-    t[i] = tigon_tensor_4d(line(context, memory, i, i == K ? keys : filled, sizeof filled), TIGON_F32, 1, TOKENS, 1,
+    t[i] = tigon_tensor_4d(line(context, memory, i, i == K ? keys : filled, sizeof filled), TIGON_F32, 1, TOKENS, HEADS,
                            WIDTH);
-  const tigon_tensor lse = tigon_tensor_3d(line(context, memory, LSE, NULL, 0), TIGON_F32, 1, 1, TOKENS);
+  const tigon_tensor lse = tigon_tensor_3d(line(context, memory, LSE, NULL, 0), TIGON_F32, 1, HEADS, TOKENS);
   const tigon_attention_fwd_args fwd = {.q = t[Q], .k = t[K], .v = t[V], .o = t[O], .lse = lse, .causal = 1};
   tigon_attention_bwd_args bwd = {.d_o = t[D_O],
                                   .q = t[Q],
@@ -153,7 +154,6 @@ static void find_dq(tigon_context *context, float last, float dq[NUMBERS]) {
 /* A key that is no number reaches the queries that see it, in every column, and no other. */
 static void unseen_key(tigon_context *context) {
   float dq[NUMBERS], other[NUMBERS];
-  enum { SEEN = (TOKENS - 1) * WIDTH };
   find_dq(context, 0.5f, dq);
   find_dq(context, NAN, other);
   if (memcmp(dq, other, SEEN * sizeof *dq) != 0)
