@@ -7,7 +7,7 @@ static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
   const int64_t list[][3] = {
       {1, 1, 1},       {5, t, 3},   {17, t + 1, 40}, {3, 2 * t + 1, 1000}, {200, 4 * t - 1, 11}, {97, 131, 257},
-      {64, 1000, 129}, {9, 33, 65}, {2, 40009, 5},   {300, 3, 64},         {60, 9, 5000}};
+      {64, 1000, 129}, {9, 33, 65}, {2, 40009, 5},   {300, 3, 64},         {60, 9, 5000},        {30, 3001, 99}};
   if (index >= (int)(sizeof list / sizeof *list)) return false;
   for (int d = 0; d < 3; ++d) dims[d] = list[index][d] > 0 ? list[index][d] : 1;
   return true;
