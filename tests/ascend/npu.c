@@ -125,7 +125,7 @@ static void test_does_not_open(void **state) {
       "context: device npu did not open: aclrtGetSocName says nothing; there are kernels for 910B1 to 910B4 and 910_93");
   fake.fail_at("aclrtSetDevice", 1, 107001);
   refuses("npu:1", TIGON_ERROR_DEVICE,
-          "context: device npu did not open: aclrtSetDevice returned 107001 (ACL_ERROR_RT_INVALID_DEVICEID)");
+          "context: device npu:1 did not open: aclrtSetDevice returned 107001 (ACL_ERROR_RT_INVALID_DEVICEID)");
   fake.fail_at("aclrtCreateStream", 1, 207008);
   refuses("npu", TIGON_ERROR_DEVICE,
           "context: device npu did not open: aclrtCreateStream returned 207008 (ACL_ERROR_RT_NO_STREAM_RESOURCE)");

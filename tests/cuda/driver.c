@@ -138,7 +138,7 @@ static void test_does_not_open(void **state) {
   for (int nth = 1; nth <= 2; ++nth) {
     fake.fail_at("cuMemAlloc", nth, 2);
     refuses("cuda:1", TIGON_ERROR_OUT_OF_MEMORY,
-            "context: device cuda did not open: cuMemAlloc returned 2 (CUDA_ERROR_OUT_OF_MEMORY: out of memory)");
+            "context: device cuda:1 did not open: cuMemAlloc returned 2 (CUDA_ERROR_OUT_OF_MEMORY: out of memory)");
   }
 }
 
