@@ -88,7 +88,7 @@ static void an_order_that_is_none_is_refused(void **state) {
   assert_int_equal(tigon_context_create(&desc, &context), TIGON_ERROR_INVALID);
   assert_string_equal(
       tigon_last_error(NULL),
-      "context: device ascend-sim did not open: TIGON_ASCEND_SIM_ORDER is \"all\", must be eager, v, mte2, "
+      "context: device ascend-sim:910B4 did not open: TIGON_ASCEND_SIM_ORDER is \"all\", must be eager, v, mte2, "
       "mte3, random or random:SEED");
   unsetenv("TIGON_ASCEND_SIM_ORDER");
 }

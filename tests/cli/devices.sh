@@ -39,7 +39,7 @@ TIGON_ASCEND_CORES=12 TIGON_ASCEND_UB_BYTES=65536 run devices ascend-sim:910B4 -
 expect_json '[(d["name"], d["cores"], d["onchip_bytes"]) for d in j["devices"]] == [("ascend910b4", 12, 65536)]' "a part of 12 cores"
 refused() { # the environment, and the sentence
   env "$1" "$TIGON" devices ascend-sim:910B4 >"$scratch/out" 2>&1 && fail "$1 was taken"
-  grep -q "context: device ascend-sim did not open: $2" "$scratch/out" || fail "$1: $(cat "$scratch/out")"
+  grep -q "context: device ascend-sim:910B4 did not open: $2" "$scratch/out" || fail "$1: $(cat "$scratch/out")"
 }
 for cores in 0 129 -1 4x; do
   refused TIGON_ASCEND_CORES=$cores "TIGON_ASCEND_CORES is \"$cores\", must be a whole number from 1 to 128"
