@@ -4,13 +4,13 @@
 
 /* Calls `test` on each context whose device has the entry for f32. */
 static void everywhere(const char *op, const char *entry, void (*test)(tigon_context *context)) {
-  static const char *const devices[] = {"ref", "cpu", "ascend-sim", "opencl", "cuda"};
   int tried = 0;
-  for (size_t d = 0; d < sizeof devices / sizeof *devices; ++d) {
+  const tigon_backend *backend;
+  for (int i = 0; (backend = tigon_backend_at(i)); ++i) {
     tigon_context *any, *context;
-    if (tigon_context_create(&(tigon_context_desc){.device = devices[d]}, &any) != TIGON_OK) continue;
-    for (const tigon_kernels *const *v = any->queue.backend->variants(); *v; ++v) {
-      const tigon_context_desc desc = {.device = devices[d], .variant = (*v)->variant};
+    if (tigon_context_create(&(tigon_context_desc){.device = backend->name}, &any) != TIGON_OK) continue;
+    for (const tigon_kernels *const *v = backend->variants(); *v; ++v) {
+      const tigon_context_desc desc = {.device = backend->name, .variant = (*v)->variant};
       if (!tigon_queue_runs(&any->queue, *v) || tigon_context_create(&desc, &context) != TIGON_OK) continue;
       if (tigon_supports(context, op, entry, TIGON_F32)) test(context), ++tried;
       tigon_context_destroy(context);
