@@ -36,6 +36,16 @@ typedef __global uchar *memory;
 #define inlined inline __attribute__((always_inline))
 #endif
 
+/* So that a compiler keeps registers for what is likely. */
+#ifdef __has_builtin
+#if __has_builtin(__builtin_expect)
+#define unlikely(yes) __builtin_expect((yes) != 0, 0)
+#endif
+#endif
+#ifndef unlikely
+#define unlikely(yes) (yes)
+#endif
+
 /* ---- elements ---- */
 
 static inline float load_one(memory m, long i, int dtype) {

@@ -65,7 +65,7 @@ __kernel void cross_entropy_fwd(TENSOR(logits), TENSOR(labels), TENSOR(weight), 
     const long cols = w.label >= 0 || t.lse || t.stats ? k.cols : 0;
     const sums s = sum_row(&k, &t, &w, cols);
     const row_exponentials e = join_exponentials(&k.map, space, &s.of, lanes_sum(s.weighted));
-    long first = row_earliest(earliest_of(&s.of, cols)).at;
+    long first = row_earliest(earliest_of(&t, &w, &s, cols)).at;
     room_wait(); /* dlogits may lie over what has been read */
     if (row_leads()) {
       if (t.stats)

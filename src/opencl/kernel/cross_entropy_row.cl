@@ -40,19 +40,6 @@ static inline place earlier(place a, place b) { return b.value > a.value || (b.v
 TREE(tree_earliest, place, place, earlier)
 #define row_earliest(v) tree_earliest(space, v)
 #endif
-/* A work-item's; LONG_MAX without columns. */
-static inline place earliest_of(const exponentials *s, long cols) {
-  float value[LANES];
-  int turn[LANES];
-  store_floats(s->largest, 0, value);
-  PASTE(vstore, LANES)(s->turn, 0, turn);
-  place best = {-INFINITY, LONG_MAX};
-  for (int j = 0; j < LANES; ++j) {
-    const long at = ((long)turn[j] * GROUP + row_lane()) * LANES + j;
-    if (at < cols) best = earlier(best, (place){value[j], at});
-  }
-  return best;
-}
 /* The first NaN's column; `otherwise` without one. */
 static inline long first_nan(memory logits, long from, long cols, long otherwise) {
   for (long i = 0; i < cols; ++i)
@@ -65,14 +52,15 @@ static inline long first_nan(memory logits, long from, long cols, long otherwise
 typedef struct sums {
   exponentials of;
   vpair weighted; /* sums of weight * z */
+  long batches;   /* columns that were added in batches, from the first one on */
 } sums;
 
 /* The sweep over `cols` columns of a row; forward alone has it. */
 static inline sums sum_row(const cross_entropy_numbers *k, const tensors *t, const row *w, long cols) {
   const bool moment = t->entropy || has_entropy_gradient(k), weighs = k->smoothing != 0;
-  sums s = {no_exponentials(&k->map), lanes_none()};
   int turn = 0;
   const long batches = IS_ALONE && k->map.cap == 0 && !weighs ? cols / (BATCH * LANES) * (BATCH * LANES) : 0;
+  sums s = {no_exponentials(&k->map), lanes_none(), batches};
   for (long i = 0; i < batches; i += BATCH * LANES, turn += BATCH) {
     vf x[BATCH];
 #pragma unroll
@@ -92,6 +80,22 @@ static inline sums sum_row(const cross_entropy_numbers *k, const tensors *t, con
     s.weighted = lanes_add(s.weighted, t->weight ? z * load_n(t->weight, i, F32, n) : z);
   }
   return s;
+}
+
+/* A work-item's; LONG_MAX without columns. */
+static inline place earliest_of(const tensors *t, const row *w, const sums *s, long cols) {
+  float value[LANES];
+  int turn[LANES];
+  store_floats(s->of.largest, 0, value);
+  PASTE(vstore, LANES)(s->of.turn, 0, turn);
+  place best = {-INFINITY, LONG_MAX};
+  for (int j = 0; j < LANES; ++j) {
+    long at = ((long)turn[j] * GROUP + row_lane()) * LANES + j;
+    if (at < s->batches)
+      for (int b = 1; b < BATCH && load_one(t->logits, w->from + at, T) != value[j]; ++b) at += LANES;
+    if (at < cols) best = earlier(best, (place){value[j], at});
+  }
+  return best;
 }
 
 /* ---- outputs ---- */

@@ -84,7 +84,7 @@ static inline one_logit logit_of(const logit_map *map, float x) {
 /* A work-item's. */
 typedef struct exponentials {
   vf largest; /* the largest x of each lane; NaN does not count */
-  vi turn;    /* which of the work-item's vectors has it first */
+  vi turn;    /* which of the work-item's vectors has it first; of a batch, its first one */
   float reference, limit; /* an x above the limit moves the reference */
   vpair sum, moment;      /* moment: of e^d * d with d = z - reference */
 } exponentials;
@@ -114,7 +114,7 @@ static inline void look_at(exponentials *s, vf x, int turn) {
 
 /* Moves a copy: what a call has the address of is in memory, and not in registers. */
 static inlined void follow(const logit_map *map, exponentials *s) {
-  if (!any_lane(s->largest > s->limit)) return;
+  if (!unlikely(any_lane(s->largest > s->limit))) return;
   exponentials moved = *s;
   move_reference(map, &moved);
   *s = moved;
@@ -136,10 +136,12 @@ static inlined void add_exponentials(const logit_map *map, exponentials *s, vf x
 enum { BATCH = 4 };
 static inlined void add_batch(const logit_map *map, exponentials *s, const vf x[BATCH], int turn, bool moment) {
   vf d[BATCH], e[BATCH];
+  vf most = s->largest;
 #pragma unroll
-  for (int j = 0; j < BATCH; ++j) look_at(s, x[j], turn + j);
+  for (int j = 0; j < BATCH; ++j) most = larger(most, x[j]);
+  look_at(s, most, turn);
   follow(map, s);
-  if (fabs(s->reference) > HUGE_LOGIT) {
+  if (unlikely(fabs(s->reference) > HUGE_LOGIT)) {
 #pragma unroll
     for (int j = 0; j < BATCH; ++j) d[j] = above(map, x[j], s->reference);
   } else {

@@ -10,13 +10,18 @@
   __kernel void name(TENSOR(t0), TENSOR(t1), TENSOR(t2), TENSOR(t3), TENSOR(t4), const map_numbers k) {         \
     if (done) return;                                                                                           \
     const memory of[MAP_TENSORS] = {memory_of(t0), memory_of(t1), memory_of(t2), memory_of(t3), memory_of(t4)}; \
-    const long row = (long)get_global_id(1), first = vectors_first(MAP_EACH);                                   \
-    long at[MAP_TENSORS];                                                                                       \
+    const long row = (long)get_global_id(1);                                                                    \
+    long at[MAP_TENSORS], c = vectors_first(MAP_EACH), e = 0;                                                   \
     for (int i = 0; i < inputs + outputs; ++i) at[i] = row_offset(&k.space, &k.pitch[i], row);                  \
-    for (long e = 0, c = first; e < MAP_EACH && c < k.cols; ++e, c += GROUP * LANES) {                          \
-      vf in[inputs], out[outputs];                                                                              \
-      for (int i = 0; i < inputs; ++i) in[i] = load_n(of[i], at[i] + c, T, k.cols - c);                         \
-      formula;                                                                                                  \
-      for (int i = 0; i < outputs; ++i) store_n(of[inputs + i], at[inputs + i] + c, T, k.cols - c, out[i]);     \
-    }                                                                                                           \
+    MAP_VECTORS(inputs, outputs, formula, c + LANES <= k.cols, LANES)                                           \
+    MAP_VECTORS(inputs, outputs, formula, c < k.cols, k.cols - c)                                               \
+  }
+/* The next vectors as long as they are `inside`, of n elements or LANES. Whole ones have a loop without tests of n. */
+#define MAP_VECTORS(inputs, outputs, formula, inside, n)                                          \
+  for (; e < MAP_EACH && (inside); ++e, c += GROUP * LANES) {                                     \
+    vf in[inputs], out[outputs];                                                                  \
+    _Pragma("unroll") for (int i = 0; i < inputs; ++i) in[i] = load_n(of[i], at[i] + c, T, n);    \
+    formula;                                                                                      \
+    _Pragma("unroll") for (int i = 0; i < outputs; ++i)                                           \
+        store_n(of[inputs + i], at[inputs + i] + c, T, n, out[i]);                                \
   }

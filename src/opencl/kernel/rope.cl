@@ -1,5 +1,5 @@
 /* A row is a token of a sequence, with all heads of q and k. Its work-items have vectors of pairs, then vectors of what passes through. q and k
- * are read once; cos and sin once for each head, out of a cache. */
+ * are read once; cos and sin once for each of a work-item's vectors. */
 #include "common.cl"
 #include "rope.h"
 
@@ -37,46 +37,56 @@ static inline vf of_pairs(const rope_numbers *k, const tables *of, memory table,
   return load_floats(0, part);
 }
 
-/* n pairs from i on of the head at x become those of the head at y. */
-static inline void turn(const rope_numbers *k, const tables *of, memory from, long x, memory to, long y, long i) {
-  const long n = k->pairs - i;
+/* Heads of a token, where they come from and go to: the first one's elements, and each next one of a work-item's. */
+typedef struct heads {
+  memory from, to;
+  long x, y, x_step, y_step, count;
+} heads;
+
+/* n pairs from i on of each head. */
+static inlined void turn(const rope_numbers *k, const tables *of, heads h, long i, long n) {
   const vf c = of_pairs(k, of, of->cosine, i, n), s = of_pairs(k, of, of->sine, i, n) * k->sign;
-  vf u, v;
-  if (k->interleaved) {
-    const vf low = load_n(from, x + 2 * i, T, 2 * n), high = load_n(from, x + 2 * i + LANES, T, 2 * n - LANES);
-    u = (vf)(low.even, high.even), v = (vf)(low.odd, high.odd);
-  } else {
-    u = load_n(from, x + i, T, n), v = load_n(from, x + k->pairs + i, T, n);
-  }
-  const vf a = fma(-v, s, u * c), b = fma(u, s, v * c);
-  if (k->interleaved) {
-    vf low, high;
+  for (; k->interleaved && h.count > 0; --h.count, h.x += h.x_step, h.y += h.y_step) {
+    const long x = h.x + 2 * i, y = h.y + 2 * i;
+    vf low = load_n(h.from, x, T, 2 * n), high = load_n(h.from, x + LANES, T, 2 * n - LANES);
+    const vf u = (vf)(low.even, high.even), v = (vf)(low.odd, high.odd);
+    const vf a = fma(-v, s, u * c), b = fma(u, s, v * c);
     low.even = a.lo, low.odd = b.lo, high.even = a.hi, high.odd = b.hi;
-    store_n(to, y + 2 * i, T, 2 * n, low);
-    store_n(to, y + 2 * i + LANES, T, 2 * n - LANES, high);
-  } else {
-    store_n(to, y + i, T, n, a);
-    store_n(to, y + k->pairs + i, T, n, b);
+    store_n(h.to, y, T, 2 * n, low);
+    store_n(h.to, y + LANES, T, 2 * n - LANES, high);
   }
+  for (; h.count > 0; --h.count, h.x += h.x_step, h.y += h.y_step) {
+    const vf u = load_n(h.from, h.x + i, T, n), v = load_n(h.from, h.x + k->pairs + i, T, n);
+    store_n(h.to, h.y + i, T, n, fma(-v, s, u * c));
+    store_n(h.to, h.y + k->pairs + i, T, n, fma(u, s, v * c));
+  }
+}
+static inline void pass(const tables *of, heads h, long i, long n) {
+  for (; h.count > 0; --h.count, h.x += h.x_step, h.y += h.y_step)
+    store_n(h.to, h.y + i, T, n, of->legal ? load_n(h.from, h.x + i, T, n) : (vf)(NAN));
 }
 
 static inline long head_at(const rope_numbers *k, const rope_heads *h, long r, long head) {
   return r / k->tokens * h->batch + r % k->tokens * h->token + head * h->head;
 }
 
+/* A work-item has one vector of many heads, so that it reads the tables once. */
 static inline void turn_heads(const rope_numbers *k, const tables *of, memory from, const rope_heads *in, memory to,
                               const rope_heads *out, long r) {
   const long turned = (k->pairs + LANES - 1) / LANES, rest = k->head_dim - 2 * k->pairs;
   const long each = turned + (rest + LANES - 1) / LANES; /* vectors of a head */
-  for (long e = row_lane(); e < in->heads * each; e += GROUP) {
-    const long head = e / each, vector = e % each;
-    const long x = head_at(k, in, r, head), y = head_at(k, out, r, head);
-    if (vector < turned) {
-      turn(k, of, from, x, to, y, vector * LANES);
-    } else {
-      const long i = (vector - turned) * LANES, at = 2 * k->pairs + i;
-      store_n(to, y + at, T, rest - i, of->legal ? load_n(from, x + at, T, rest - i) : (vf)(NAN));
-    }
+  const long side = min(each, (long)GROUP), beside = GROUP / side, first = row_lane() / side;
+  if (first >= beside) return;
+  const heads h = {from, to, head_at(k, in, r, first), head_at(k, out, r, first), beside * in->head,
+                   beside * out->head, (in->heads - first + beside - 1) / beside};
+  for (long vector = row_lane() % side; vector < each; vector += side) {
+    const long i = vector * LANES, past = (vector - turned) * LANES;
+    if (i + LANES <= k->pairs)
+      turn(k, of, h, i, LANES);
+    else if (vector < turned)
+      turn(k, of, h, i, k->pairs - i);
+    else
+      pass(of, h, 2 * k->pairs + past, rest - past);
   }
 }
 
