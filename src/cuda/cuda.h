@@ -72,6 +72,7 @@ typedef struct cuda_shape {
   int threads;      /* a block */
   int shared_bytes; /* dynamic */
   int cluster;      /* blocks of a cluster, 0 or 1: none */
+  bool cooperates;  /* its blocks wait for each other (grid_meets()): all must fit the GPU at once */
   bool awaits;      /* it waits for the kernel before itself (kernel/overlap.cuh), and may begin while that ends */
   const char *held; /* for a recorder: how a row is held (docs/glossary.md) */
   int64_t slabs;    /* for a recorder: sums over ranges of rows that a later launch adds up */

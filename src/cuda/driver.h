@@ -24,9 +24,9 @@ enum {
 
 enum { CU_FUNCTION_DYNAMIC_SHARED_BYTES = 8 }; /* CUfunction_attribute */
 
-/* CUlaunchAttribute: an id, and 64 bytes of which a cluster's extent takes the first 12; 1 in the first 4 lets a kernel begin while the
- * one before it ends. */
-enum { CU_LAUNCH_CLUSTER = 4, CU_LAUNCH_OVERLAPS = 6 };
+/* CUlaunchAttribute: an id, and 64 bytes of which a cluster's extent takes the first 12; 1 in the first 4 has all blocks run at once, or
+ * lets a kernel begin while the one before it ends. */
+enum { CU_LAUNCH_COOPERATIVE = 2, CU_LAUNCH_CLUSTER = 4, CU_LAUNCH_OVERLAPS = 6 };
 typedef struct cu_launch_attribute {
   int id;
   char pad[4];

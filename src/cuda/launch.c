@@ -68,11 +68,13 @@ tigon_status cuda_launch(tigon_queue *queue, cuda_kernel *kernel, cuda_shape sha
   enum { MOST_ROWS = 65535 };
   if (shape.blocks <= 0) return TIGON_OK;
   if (queue->record) return record(queue, kernel, &shape), TIGON_OK;
-  cu_launch_attribute attributes[2];
+  cu_launch_attribute attributes[3];
   unsigned attribute_count = 0;
   if (shape.cluster > 1)
     attributes[attribute_count++] =
         (cu_launch_attribute){.id = CU_LAUNCH_CLUSTER, .value = {(unsigned)shape.cluster, 1, 1}};
+  if (shape.cooperates)
+    attributes[attribute_count++] = (cu_launch_attribute){.id = CU_LAUNCH_COOPERATIVE, .value = {1}};
   if (shape.awaits && cuda_of(queue)->sm >= 90)
     attributes[attribute_count++] = (cu_launch_attribute){.id = CU_LAUNCH_OVERLAPS, .value = {1}};
   const int64_t rows = shape.rows ? shape.rows : 1, layers = cuda_ceil_div(rows, MOST_ROWS);

@@ -8,19 +8,9 @@ enum {
 };
 _Static_assert((POLICY_SUMS + 1) * POLICY_MOST_BLOCKS * sizeof(double) <= CUDA_SCRATCH_BYTES, "the scratch");
 
-/* `wanted` of them, as far as they may be. */
-static int64_t blocks_of(int64_t wanted) {
-  return wanted < 1 ? 1 : wanted < POLICY_MOST_BLOCKS ? wanted : POLICY_MOST_BLOCKS;
-}
-
-/* How many tokens count, where a mask says it and a token's slope depends on it. */
-static tigon_status count(tigon_queue *queue, const tigon_policy_loss_fwd_problem *p, policy_walk *walk) {
-  static cuda_kernel kernel = CUDA_KERNEL(policy_loss, policy_count);
-  if (!p->mask.of.data || (!p->dentropy && (!tigon_policy_of_tokens(p->kind) || p->denominator))) return TIGON_OK;
-  const cuda_shape shape = {.blocks = blocks_of(cuda_ceil_div(p->tokens, POLICY_THREADS * COUNTED_EACH)),
-                            .threads = POLICY_THREADS};
-  walk->counting = (int)shape.blocks;
-  return cuda_launch(queue, &kernel, shape, CUDA_ARGUMENTS((void *)p, walk));
+/* Must the tokens be counted first, because a slope depends on how many there are? */
+static bool counts(const tigon_policy_loss_fwd_problem *p) {
+  return p->mask.of.data && (p->dentropy || (tigon_policy_of_tokens(p->kind) && !p->denominator));
 }
 
 tigon_status tigon_cuda_policy_loss_fwd(tigon_queue *queue, const tigon_policy_loss_fwd_problem *p) {
@@ -29,7 +19,6 @@ tigon_status tigon_cuda_policy_loss_fwd(tigon_queue *queue, const tigon_policy_l
   const cuda_device *device = cuda_of(queue);
   const int64_t length = p->sequences > 0 ? p->tokens / p->sequences : 0; /* tokens of a sequence, on average */
   policy_walk walk = {.team = cuda_team_for(cuda_ceil_div(length, POLICY_AT_ONCE), POLICY_THREADS),
-                      .counts = device->scratch,
                       .sums = (double *)device->scratch + POLICY_MOST_BLOCKS,
                       .ticket = cuda_ticket(queue)};
   const int most = walk.team == POLICY_THREADS && device->sm >= 90 ? CUDA_CLUSTER : 1;
@@ -38,11 +27,17 @@ tigon_status tigon_cuda_policy_loss_fwd(tigon_queue *queue, const tigon_policy_l
   while (shape.cluster < most && 2 * shape.cluster * p->sequences <= device->desc.cores &&
          length >= (int64_t)2 * shape.cluster * POLICY_THREADS * POLICY_AT_ONCE)
     shape.cluster *= 2;
-  shape.blocks = blocks_of(cuda_ceil_div(p->sequences, shape.threads / walk.team)) * shape.cluster;
-  if (shape.blocks > POLICY_MOST_BLOCKS) shape.blocks = POLICY_MOST_BLOCKS;
-  const tigon_status status = count(queue, p, &walk);
-  shape.awaits = walk.counting > 0;
-  return status != TIGON_OK
-             ? status
-             : cuda_launch(queue, policy_is_plain(p) ? &plain : &any, shape, CUDA_ARGUMENTS((void *)p, &walk));
+  int64_t wanted = cuda_ceil_div(p->sequences, shape.threads / walk.team), most_blocks = POLICY_MOST_BLOCKS;
+  if (counts(p)) {
+    const int64_t at_once = (int64_t)POLICY_SM_BLOCKS * device->desc.cores,
+                  counting = cuda_ceil_div(p->tokens, (int64_t)shape.threads * shape.cluster * COUNTED_EACH);
+    walk.counts = device->scratch;
+    walk.arrived = cuda_ticket(queue);
+    shape.cooperates = true;
+    if (wanted < counting) wanted = counting;
+    if (most_blocks > at_once) most_blocks = at_once;
+  }
+  if (wanted > most_blocks / shape.cluster) wanted = most_blocks / shape.cluster;
+  shape.blocks = (wanted > 0 ? wanted : 1) * shape.cluster;
+  return cuda_launch(queue, policy_is_plain(p) ? &plain : &any, shape, CUDA_ARGUMENTS((void *)p, &walk));
 }

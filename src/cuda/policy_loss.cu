@@ -2,27 +2,22 @@
  * of a sequence, and blocks of all of them, is added up in one order. */
 #include "cuda/policy_loss.h"
 #include "cuda/kernel/cluster.cuh"
-#include "cuda/kernel/overlap.cuh"
 
 typedef tigon_policy_loss_fwd_problem policy_problem;
 
-extern "C" __global__ void __launch_bounds__(POLICY_THREADS)
-    policy_count(const __grid_constant__ policy_problem p, const policy_walk walk) {
-  next_kernel_may_begin();
-  long long counted = 0;
+/* How many tokens of all sequences count, or 1, for every thread of the grid. */
+__device__ static inline int64_t policy_counted(const policy_problem &p, const policy_walk &walk) {
+  if (!walk.counts) return p.tokens == 0 ? 1 : p.tokens;
+  long long own = 0;
   const int64_t threads = (int64_t)gridDim.x * blockDim.x;
 #pragma unroll 4
   for (int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; t < p.tokens; t += threads)
-    counted += tigon_policy_counts(&p, t);
-  counted = block_total(counted);
-  if (threadIdx.x == 0) walk.counts[blockIdx.x] = (double)counted;
-}
-
-/* How many tokens count, or 1. */
-__device__ static inline int64_t policy_counted(const policy_problem &p, const policy_walk &walk) {
-  if (walk.counting == 0) return p.tokens == 0 ? 1 : p.tokens;
+    own += tigon_policy_counts(&p, t);
+  own = block_total(own);
+  if (threadIdx.x == 0) walk.counts[blockIdx.x] = (double)own;
+  grid_meets(walk.arrived);
   double counted = 0;
-  for (int b = threadIdx.x; b < walk.counting; b += blockDim.x) counted += walk.counts[b];
+  for (int b = threadIdx.x; b < gridDim.x; b += blockDim.x) counted += __ldcg(&walk.counts[b]);
   counted = block_total(counted);
   return counted == 0 ? 1 : (int64_t)counted;
 }
@@ -156,40 +151,28 @@ __device__ inline tigon_policy_sums policy_sequences(const policy_problem &given
   return sums;
 }
 
-/* Sum k of all the block's threads, in threads k and in no other. */
-__device__ static inline double policy_block_total(double (&space)[MOST_WARPS][POLICY_SUMS], double warp_sum, bool has,
-                                                   int k) {
-  const int warp = (int)threadIdx.x / WARP;
-  if (has) space[warp][k] = warp_sum;
-  __syncthreads();
-  double sum = 0;
-  if (threadIdx.x < POLICY_SUMS)
-    for (int w = 0; w < (int)blockDim.x / WARP; ++w) sum += space[w][threadIdx.x];
-  return sum;
-}
-
 template <bool PLAIN> __device__ inline void policy_rows(const policy_problem &given, const policy_walk &walk) {
   enum { LANES = WARP / POLICY_SUMS };
   __shared__ double space[2][MOST_WARPS][POLICY_SUMS];
   __shared__ bool last;
-  await_kernel();
   int64_t counted = 0;
   tigon_policy_sums sums = policy_sequences<PLAIN>(given, walk, counted);
   const double of[POLICY_SUMS] = {sums.loss,        sums.kl,           sums.entropy,   sums.ratio,
                                   (double)sums.low, (double)sums.high, (double)counted};
   const int lane = (int)threadIdx.x % WARP;
-  double total = policy_block_total(space[0], warp_each(of), lane % LANES == 0, lane / LANES);
+  double total = block_each(space[0], warp_each(of), lane % LANES == 0, lane / LANES);
   if (threadIdx.x < POLICY_SUMS) walk.sums[(int64_t)blockIdx.x * POLICY_SUMS + threadIdx.x] = total;
   if (threadIdx.x < WARP) __syncwarp();
   if (threadIdx.x == 0) last = ends_last(walk.ticket);
   __syncthreads();
   if (!last) return;
 
+  if (threadIdx.x == 0 && walk.counts) *walk.arrived = 0;
   total = 0;
   for (int i = threadIdx.x; i < gridDim.x * POLICY_SUMS; i += blockDim.x) total += __ldcg(&walk.sums[i]);
 #pragma unroll
   for (int d = POLICY_SUMS; d < WARP; d *= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
-  total = policy_block_total(space[1], total, lane < POLICY_SUMS, lane);
+  total = block_each(space[1], total, lane < POLICY_SUMS, lane);
   if (threadIdx.x < POLICY_SUMS) space[0][0][threadIdx.x] = total;
   if (threadIdx.x < WARP) __syncwarp();
   if (threadIdx.x > 0) return;

@@ -34,17 +34,20 @@ extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
   for (int64_t i = threadIdx.x; i < p.items; i += PREFERENCE_THREADS) tigon_preference_item(&p, i, scale, &sums);
   for (int64_t i = threadIdx.x; i < p.nll_sequences; i += PREFERENCE_THREADS) tigon_preference_nll_item(&p, i, &sums);
 
-  sums.nll_tokens = block_total(sums.nll_tokens);
+  if (p.nll_sequences > 0) sums.nll_tokens = block_total(sums.nll_tokens);
   if (p.dnll_logps)
     for (int64_t i = threadIdx.x; i < p.nll_sequences; i += PREFERENCE_THREADS)
       p.dnll_logps[i] = tigon_preference_dnll(&p, i, sums.nll_tokens);
   if (p.token_logprob) return_tokens(p, sums.nll_tokens);
 
-  sums.loss = block_total(sums.loss);
-  sums.nll = block_total(sums.nll);
-  sums.reward[0] = block_total(sums.reward[0]);
-  sums.reward[1] = block_total(sums.reward[1]);
-  sums.right = block_total((long long)sums.right);
-  sums.chosen = block_total((long long)sums.chosen);
+  enum { SUMS = 8, LANES = WARP / SUMS };
+  __shared__ double space[MOST_WARPS][SUMS];
+  const double of[SUMS] = {sums.loss, sums.nll, sums.reward[0], sums.reward[1], (double)sums.right,
+                           (double)sums.chosen};
+  const int lane = (int)threadIdx.x % WARP;
+  const double total = block_each(space, warp_each(of), lane % LANES == 0, lane / LANES);
+  if (threadIdx.x >= WARP) return;
+  const auto sum = [&](int k) { return __shfl_sync(0xffffffffu, total, k); };
+  sums = tigon_preference_sums{sum(0), {sum(2), sum(3)}, (int64_t)sum(4), (int64_t)sum(5), sum(1), sums.nll_tokens};
   if (threadIdx.x == 0) tigon_preference_finish(&p, scale, &sums);
 }

@@ -84,6 +84,17 @@ template <class V> __device__ inline V block_total(V v) {
   return warp_all<op_sum>(lane < warps ? parts[lane] : V(0));
 }
 
+/* Sum k of D in thread k, and in no other: what the numbers add up to that threads of each warp which have one, for its k, give. */
+template <int D>
+__device__ inline double block_each(double (&space)[MOST_WARPS][D], double warp_sum, bool has, int k) {
+  if (has) space[threadIdx.x / WARP][k] = warp_sum;
+  __syncthreads();
+  double sum = 0;
+  if (threadIdx.x < D)
+    for (int w = 0; w < (int)blockDim.x / WARP; ++w) sum += space[w][threadIdx.x];
+  return sum;
+}
+
 /* For one thread of each block, when the block's work is written: is it the last of the grid? It then sees what all wrote. The ticket
  * is 0 before the first and after the last of them. */
 __device__ static inline bool ends_last(unsigned *ticket) {
@@ -91,6 +102,19 @@ __device__ static inline bool ends_last(unsigned *ticket) {
   const bool last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
   if (last) __threadfence();
   return last;
+}
+
+/* For all threads of a grid that cooperates: goes on when every block is here, and sees what all wrote before. `arrived` is 0 before the
+ * kernel; when it ends, a thread makes it 0 again. */
+__device__ static inline void grid_meets(unsigned *arrived) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1);
+    while (*(volatile unsigned *)arrived < gridDim.x) continue;
+    __threadfence();
+  }
+  __syncthreads();
 }
 
 /* Shared memory of team_all(): two places a warp and value, taken in turn, so that one barrier a call is enough. */
