@@ -69,7 +69,7 @@ def model_size(op, model, rows):
         return size(rows, vocabulary)
     if op == "fused_linear_preference" and rows % 2:  # it has pairs
         return None
-    if op in ("embedding", "linear_logprob") or op.startswith("fused_linear_"):
+    if op in ("embedding", "linear_logprob", "linear_logprob+cache") or op.startswith("fused_linear_"):
         return size(rows, hidden, vocabulary)
     if op == "linear":
         return size(rows, hidden, intermediate)
@@ -92,6 +92,7 @@ TABLE = {
     "topk_divergence": [size(2048, 128256)],
     "embedding": [size(ROWS, 4096, 128256)],
     "linear_logprob": [size(ROWS, 4096, 128256), size(ROWS, 4096, 128256, frozen=True)],
+    "linear_logprob+cache": [size(ROWS, 4096, 128256)],
     "policy_loss": [size(64, 1024, dtype="f32"), size(512, 4096, dtype="f32")],
     "preference_loss": [size(512, 1, dtype="f32")],
     "linear": [size(ROWS, 4096, 14336), size(ROWS, 4096, 14336, as_weight=1), size(ROWS, 4096, 14336, dtype="f32")],
@@ -250,7 +251,8 @@ def linear_logprob(t):
 
 
 MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
-        "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy, "linear_logprob": linear_logprob}
+        "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy, "linear_logprob": linear_logprob,
+        "linear_logprob+cache": linear_logprob}
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
 MADE.update({op: one_of(op, "eager") for op in ("divergence", "policy_loss", "preference_loss", "topk_divergence",
                                                 "fused_linear_policy", "fused_linear_preference", "fused_linear_divergence",
