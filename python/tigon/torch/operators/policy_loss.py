@@ -106,6 +106,13 @@ def numbers(
     )
 
 
+def integers(mask):
+    """What the entries take: 0 where a token does not count. A mask of integers goes as it is."""
+    if mask.dtype in (torch.int32, torch.int64):
+        return mask
+    return (mask if mask.dtype == torch.bool else mask != 0).int()
+
+
 def one_number(given, like, or_each=False):
     """A number, or a tensor of one, as the vector that the entries take; None stays so, and with `or_each` a vector."""
     if given is None:
@@ -170,7 +177,7 @@ def policy_loss(
     flat = [t if t is None else t.float().reshape(-1) for t in (logprob, old, ref, entropy)]
     (advantage, of_tokens), (ratio, ratio_of_tokens) = each(advantage, sequences), each(ratio, sequences)
     if mask is not None:
-        mask = (mask != 0).int().reshape(-1)
+        mask = integers(mask).reshape(-1)
     options = (
         outputs,
         *numbers(
