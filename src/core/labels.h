@@ -4,11 +4,13 @@
 
 #include "problem/loss.h"
 
-/* Does token t count? */
-TIGON_SHARED bool tigon_token_counts(const tigon_counted *c, int64_t t) {
-  if (!c->of.data) return true;
-  const int64_t value = tigon_vector_index(c->of, t);
+/* Does a token of this value count? */
+TIGON_SHARED bool tigon_value_counts(const tigon_counted *c, int64_t value) {
   return value != c->ignored && (!c->limit || (value >= 0 && value < c->limit));
+}
+/* Does token t? */
+TIGON_SHARED bool tigon_token_counts(const tigon_counted *c, int64_t t) {
+  return !c->of.data || tigon_value_counts(c, tigon_vector_index(c->of, t));
 }
 
 /* Tokens [begin, end). */

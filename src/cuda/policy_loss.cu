@@ -5,14 +5,48 @@
 
 typedef tigon_policy_loss_fwd_problem policy_problem;
 
+/* A thread's next tokens: t, t + step, .. of which POLICY_AT_ONCE are on their way together. Places are counted from t in 32 bits. */
+struct policy_reach {
+  int64_t t;
+  int step, left; /* left: tokens from t to the end */
+  __device__ policy_reach(int64_t t, int64_t end, int step)
+      : t(t), step(step), left(end <= t            ? 0
+                               : end - t < INT_MAX ? (int)(end - t)
+                                                   : INT_MAX) {}
+  __device__ bool has(int k) const { return k * step < left; }
+  __device__ int at(int k) const { return has(k) ? k * step : 0; } /* what is loaded beyond the end is not used */
+};
+
+__device__ static inline void policy_count(const policy_problem &p, const policy_reach &to,
+                                           bool (&counts)[POLICY_AT_ONCE]) {
+  const tigon_vector mask = p.mask.of;
+  int64_t value[POLICY_AT_ONCE];
+#pragma unroll
+  for (int k = 0; k < POLICY_AT_ONCE; ++k) counts[k] = to.has(k);
+  if (!mask.data) return;
+  if (mask.dtype == TIGON_I64) {
+#pragma unroll
+    for (int k = 0; k < POLICY_AT_ONCE; ++k) value[k] = ((const int64_t *)mask.data + to.t)[to.at(k)];
+  } else {
+#pragma unroll
+    for (int k = 0; k < POLICY_AT_ONCE; ++k) value[k] = ((const int32_t *)mask.data + to.t)[to.at(k)];
+  }
+#pragma unroll
+  for (int k = 0; k < POLICY_AT_ONCE; ++k) counts[k] = counts[k] && tigon_value_counts(&p.mask, value[k]);
+}
+
 /* How many tokens of all sequences count, or 1, for every thread of the grid. */
 __device__ static inline int64_t policy_counted(const policy_problem &p, const policy_walk &walk) {
   if (!walk.counts) return p.tokens == 0 ? 1 : p.tokens;
   long long own = 0;
-  const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-#pragma unroll 4
-  for (int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; t < p.tokens; t += threads)
-    own += tigon_policy_counts(&p, t);
+  const int threads = (int)(gridDim.x * blockDim.x);
+  for (int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; t < p.tokens;
+       t += (int64_t)POLICY_AT_ONCE * threads) {
+    bool counts[POLICY_AT_ONCE];
+    policy_count(p, policy_reach(t, p.tokens, threads), counts);
+#pragma unroll
+    for (int k = 0; k < POLICY_AT_ONCE; ++k) own += counts[k];
+  }
   own = block_total(own);
   if (threadIdx.x == 0) walk.counts[blockIdx.x] = (double)own;
   grid_meets(walk.arrived);
@@ -40,28 +74,33 @@ template <bool PLAIN> __device__ inline policy_problem policy_formulas(const pol
   return known;
 }
 
-/* A thread's next tokens, which are on their way together. */
+/* A thread's next tokens. */
 struct policy_tokens {
   bool counts[POLICY_AT_ONCE];
   float entropy[POLICY_AT_ONCE];
   tigon_policy_values of[POLICY_AT_ONCE];
 };
-__device__ static inline policy_tokens policy_load(const policy_problem &p, int64_t s, int64_t t, int64_t end,
-                                                   int64_t step) {
-  policy_tokens to;
+__device__ static inline policy_tokens policy_load(const policy_problem &p, int64_t s, const policy_reach &from) {
+  policy_tokens to = {};
+  if (!from.has(0)) return to;
+  const int64_t t = from.t;
 #pragma unroll
-  for (int k = 0; k < POLICY_AT_ONCE; ++k, t += step) {
-    const bool inside = t < end;
-    to.counts[k] = inside && tigon_policy_counts(&p, t);
-    to.of[k] = tigon_policy_values{0, 0, 0, 0, 1, p.old != nullptr, p.ref != nullptr, p.ratio != nullptr};
-    to.entropy[k] = inside && p.entropy ? p.entropy[t] : 0;
-    if (!inside) continue;
-    to.of[k].logprob = p.logprob[t];
-    to.of[k].advantage = p.advantage[p.token_advantage ? t : s];
-    if (p.old) to.of[k].old = p.old[t];
-    if (p.ref) to.of[k].ref = p.ref[t];
-    if (p.ratio) to.of[k].ratio = p.ratio[p.token_ratio ? t : s];
+  for (int k = 0; k < POLICY_AT_ONCE; ++k) {
+    const int at = from.at(k);
+    to.of[k] = tigon_policy_values{(p.logprob + t)[at],
+                                   p.token_advantage ? (p.advantage + t)[at] : p.advantage[s],
+                                   0,
+                                   0,
+                                   1,
+                                   p.old != nullptr,
+                                   p.ref != nullptr,
+                                   p.ratio != nullptr};
+    if (p.entropy) to.entropy[k] = (p.entropy + t)[at];
+    if (p.old) to.of[k].old = (p.old + t)[at];
+    if (p.ref) to.of[k].ref = (p.ref + t)[at];
+    if (p.ratio) to.of[k].ratio = p.token_ratio ? (p.ratio + t)[at] : p.ratio[s];
   }
+  policy_count(p, from, to.counts);
   return to;
 }
 
@@ -83,25 +122,29 @@ __device__ inline void policy_add(const policy_problem &p, const policy_tokens &
 
 /* Writes what is a token's own, and adds the rest. */
 __device__ static inline void policy_visit(const policy_problem &p, const policy_problem &formulas,
-                                           const policy_tokens &tokens, int64_t t, int64_t end, int64_t step,
-                                           float entropy_slope, tigon_policy_sequence &at, tigon_policy_sums &sums) {
+                                           const policy_tokens &tokens, const policy_reach &to, float entropy_slope,
+                                           tigon_policy_sequence &at, tigon_policy_sums &sums) {
+  int low = 0, high = 0;
 #pragma unroll
-  for (int k = 0; k < POLICY_AT_ONCE; ++k, t += step) {
-    if (t >= end) break;
+  for (int k = 0; k < POLICY_AT_ONCE; ++k) {
+    if (!to.has(k)) break;
+    const int at_token = k * to.step;
     const bool counts = tokens.counts[k];
     tigon_policy_token made = {};
     if (counts) made = tigon_policy_token_of(&formulas, &tokens.of[k], at.ratio);
-    if (p.token_loss) p.token_loss[t] = made.loss;
-    if (p.dlogprob) p.dlogprob[t] = counts ? at.slope * made.own : 0;
-    if (p.dentropy) p.dentropy[t] = counts ? entropy_slope : 0;
+    if (p.token_loss) (p.token_loss + to.t)[at_token] = made.loss;
+    if (p.dlogprob) (p.dlogprob + to.t)[at_token] = counts ? at.slope * made.own : 0;
+    if (p.dentropy) (p.dentropy + to.t)[at_token] = counts ? entropy_slope : 0;
     at.shared += (double)made.shared;
     sums.loss += (double)at.weight * (double)made.loss;
-    sums.kl += (double)made.kl;
+    if (p.ref) sums.kl += (double)made.kl;
     sums.ratio += (double)made.ratio;
     if (counts && p.entropy) sums.entropy += (double)tokens.entropy[k];
-    sums.low += made.low;
-    sums.high += made.high;
+    low += made.low;
+    high += made.high;
   }
+  sums.low += low;
+  sums.high += high;
 }
 
 /* What a thread adds up over its tokens of all sequences, and how many of these count. The first ones of a sequence are kept from one walk
@@ -114,7 +157,8 @@ __device__ inline tigon_policy_sums policy_sequences(const policy_problem &given
   const policy_problem p = policy_known<PLAIN>(given), formulas = policy_formulas<PLAIN>(given);
   const cluster cl = cluster_of_block();
   const team tm = team_of(walk.team);
-  const int64_t all = policy_counted(p, walk), rank = cl.rank * tm.threads + tm.rank, step = cl.size * tm.threads;
+  const int64_t all = policy_counted(p, walk), rank = cl.rank * tm.threads + tm.rank;
+  const int step = (int)(cl.size * tm.threads);
   const float entropy_slope = tigon_policy_entropy_slope(&p, all);
   const bool shares = tigon_policy_shares(&p), adds = tigon_policy_adds_ratios(&p) || tigon_policy_adds_tokens(&p);
   tigon_policy_sums sums = {};
@@ -126,18 +170,19 @@ __device__ inline tigon_policy_sums policy_sequences(const policy_problem &given
   };
   for (int64_t s = blockIdx.x / cl.size * tm.count + tm.index; s < p.sequences; s += gridDim.x / cl.size * tm.count) {
     tigon_policy_sequence at = tigon_policy_sequence_at(&p, s);
-    const int64_t first = at.begin + rank, stride = POLICY_AT_ONCE * step;
-    policy_tokens of = policy_load(p, s, first, at.end, step);
+    const int64_t first = at.begin + rank, stride = (int64_t)POLICY_AT_ONCE * step;
+    policy_tokens of = policy_load(p, s, policy_reach(first, at.end, step));
     if (adds) policy_add<!PLAIN>(p, of, at);
     for (int64_t t = first + stride; adds && t < at.end; t += stride)
-      policy_add<!PLAIN>(p, policy_load(p, s, t, at.end, step), at);
+      policy_add<!PLAIN>(p, policy_load(p, s, policy_reach(t, at.end, step)), at);
     double both[2] = {(double)at.counted, at.log_ratio};
     if (adds) add_up(both);
     at.counted = (int64_t)both[0], at.log_ratio = both[1];
     tigon_policy_weigh(&p, s, all, &at);
     for (int64_t t = first; t < at.end; t += stride) {
-      if (t > first) of = policy_load(p, s, t, at.end, step);
-      policy_visit(p, formulas, of, t, at.end, step, entropy_slope, at, sums);
+      const policy_reach to(t, at.end, step);
+      if (t > first) of = policy_load(p, s, to);
+      policy_visit(p, formulas, of, to, entropy_slope, at, sums);
 #pragma unroll
       for (int k = 0; k < POLICY_AT_ONCE; ++k) counted += of.counts[k];
     }

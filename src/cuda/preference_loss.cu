@@ -1,6 +1,5 @@
 /* preference_loss: one block walks over the pairs or sequences, of which a batch has some hundred. What a thread adds up of its own
  * ones is added up over the block in one order. */
-#include "core/preference_loss.h"
 #include "cuda/kernel/team.cuh"
 #include "cuda/preference_loss.h"
 
@@ -26,8 +25,23 @@ __device__ inline void return_tokens(const tigon_preference_loss_fwd_problem &p,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
-    preference_loss_fwd(const __grid_constant__ tigon_preference_loss_fwd_problem p) {
+/* The problem with what is known of a plain one, so that its kernel has no code for the rest: a call with nothing in the caches waits for
+ * that code. */
+template <bool PLAIN>
+__device__ inline tigon_preference_loss_fwd_problem preference_known(const tigon_preference_loss_fwd_problem &p) {
+  tigon_preference_loss_fwd_problem known = p;
+  if (PLAIN) {
+    known.kind = TIGON_PREFERENCE_SIGMOID;
+    known.token_logprob = known.shift = known.nll_logps = nullptr;
+    known.counts.data = nullptr;
+    known.nll_sequences = 0;
+    known.dnll_logps = nullptr;
+  }
+  return known;
+}
+
+template <bool PLAIN> __device__ inline void preference(const tigon_preference_loss_fwd_problem &given) {
+  const tigon_preference_loss_fwd_problem p = preference_known<PLAIN>(given);
   const float scale = tigon_preference_scale(&p);
   tigon_preference_sums sums = {};
   if (p.token_logprob) add_tokens(p);
@@ -42,12 +56,21 @@ extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
 
   enum { SUMS = 8, LANES = WARP / SUMS };
   __shared__ double space[MOST_WARPS][SUMS];
-  const double of[SUMS] = {sums.loss, sums.nll, sums.reward[0], sums.reward[1], (double)sums.right,
-                           (double)sums.chosen};
+  const double of[SUMS] = {sums.loss,      sums.nll,           sums.reward[0],
+                           sums.reward[1], (double)sums.right, (double)sums.chosen};
   const int lane = (int)threadIdx.x % WARP;
   const double total = block_each(space, warp_each(of), lane % LANES == 0, lane / LANES);
   if (threadIdx.x >= WARP) return;
   const auto sum = [&](int k) { return __shfl_sync(0xffffffffu, total, k); };
   sums = tigon_preference_sums{sum(0), {sum(2), sum(3)}, (int64_t)sum(4), (int64_t)sum(5), sum(1), sums.nll_tokens};
   if (threadIdx.x == 0) tigon_preference_finish(&p, scale, &sums);
+}
+
+extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
+    preference_plain(const __grid_constant__ tigon_preference_loss_fwd_problem p) {
+  preference<true>(p);
+}
+extern "C" __global__ void __launch_bounds__(PREFERENCE_THREADS)
+    preference_any(const __grid_constant__ tigon_preference_loss_fwd_problem p) {
+  preference<false>(p);
 }

@@ -85,8 +85,7 @@ template <class V> __device__ inline V block_total(V v) {
 }
 
 /* Sum k of D in thread k, and in no other: what the numbers add up to that threads of each warp which have one, for its k, give. */
-template <int D>
-__device__ inline double block_each(double (&space)[MOST_WARPS][D], double warp_sum, bool has, int k) {
+template <int D> __device__ inline double block_each(double (&space)[MOST_WARPS][D], double warp_sum, bool has, int k) {
   if (has) space[threadIdx.x / WARP][k] = warp_sum;
   __syncthreads();
   double sum = 0;
