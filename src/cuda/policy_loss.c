@@ -3,8 +3,9 @@
 #include "cuda/kernels.h"
 
 enum {
-  COUNTED_EACH = 16,   /* tokens that a thread counts */
-  WARPS_THREADS = 256, /* threads where each warp has sequences of its own */
+  COUNTED_EACH = 16,    /* tokens that a thread counts */
+  FILLED_THREADS = 256, /* a block's at most, where sequences fill the GPU */
+  WARPS_THREADS = 256,  /* threads where each warp has sequences of its own */
 };
 _Static_assert((POLICY_SUMS + 1) * POLICY_MOST_BLOCKS * sizeof(double) <= CUDA_SCRATCH_BYTES, "the scratch");
 
@@ -18,7 +19,10 @@ tigon_status tigon_cuda_policy_loss_fwd(tigon_queue *queue, const tigon_policy_l
                      any = CUDA_KERNEL(policy_loss, policy_any_rows);
   const cuda_device *device = cuda_of(queue);
   const int64_t length = p->sequences > 0 ? p->tokens / p->sequences : 0; /* tokens of a sequence, on average */
-  policy_walk walk = {.team = cuda_team_for(cuda_ceil_div(length, POLICY_AT_ONCE), POLICY_THREADS),
+  /* Where sequences fill the GPU, a long one has fewer threads, so that fewer warps do what is done once a sequence. */
+  const bool fill = p->sequences >= (int64_t)POLICY_SM_BLOCKS * device->desc.cores;
+  const int most_threads = fill ? FILLED_THREADS : POLICY_THREADS;
+  policy_walk walk = {.team = cuda_team_for(cuda_ceil_div(length, POLICY_AT_ONCE), most_threads),
                       .sums = (double *)device->scratch + POLICY_MOST_BLOCKS,
                       .ticket = cuda_ticket(queue)};
   const int most = walk.team == POLICY_THREADS && device->sm >= 90 ? CUDA_CLUSTER : 1;
