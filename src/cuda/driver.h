@@ -24,8 +24,8 @@ enum {
 
 enum { CU_FUNCTION_DYNAMIC_SHARED_BYTES = 8 }; /* CUfunction_attribute */
 
-/* CUlaunchAttribute: an id, and 64 bytes of which a cluster's extent takes the first 12; 1 in the first 4 has all blocks run at once, or
- * lets a kernel begin while the one before it ends. */
+/* CUlaunchAttribute: an id, and 64 bytes of which a cluster's extent takes the first 12. The others have 1 in the first 4: all blocks run
+ * at once, or a kernel begins while the one before it ends. */
 enum { CU_LAUNCH_COOPERATIVE = 2, CU_LAUNCH_CLUSTER = 4, CU_LAUNCH_OVERLAPS = 6 };
 typedef struct cu_launch_attribute {
   int id;

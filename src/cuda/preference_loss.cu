@@ -25,8 +25,8 @@ __device__ inline void return_tokens(const tigon_preference_loss_fwd_problem &p,
   }
 }
 
-/* The problem with what is known of a plain one, so that its kernel has no code for the rest: a call with nothing in the caches waits for
- * that code. */
+/* The problem with what is known of a plain one. Its kernel has no code for the rest, which a call with nothing in the caches would wait
+ * for. */
 template <bool PLAIN>
 __device__ inline tigon_preference_loss_fwd_problem preference_known(const tigon_preference_loss_fwd_problem &p) {
   tigon_preference_loss_fwd_problem known = p;

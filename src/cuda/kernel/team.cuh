@@ -84,7 +84,7 @@ template <class V> __device__ inline V block_total(V v) {
   return warp_all<op_sum>(lane < warps ? parts[lane] : V(0));
 }
 
-/* Sum k of D in thread k, and in no other: what the numbers add up to that threads of each warp which have one, for its k, give. */
+/* Sum k of D in thread k, and in no other. In each warp, threads that have one give their number for k. */
 template <int D> __device__ inline double block_each(double (&space)[MOST_WARPS][D], double warp_sum, bool has, int k) {
   if (has) space[threadIdx.x / WARP][k] = warp_sum;
   __syncthreads();
