@@ -113,6 +113,53 @@ static void test_counts(void **state) {
   everywhere("preference_loss", "fwd", huge_counts);
 }
 
+/* ---- cross_entropy ---- */
+
+/* As many rows as columns; a CPU with OpenCL adds up to 64 columns at a time. */
+enum { CLASSES = 131 };
+
+/* argmax of rows whose first largest number, or first NaN, is at each column in turn. After it there are others as large, and around it
+ * numbers that are no larger than `near`. */
+static void expect_argmax(tigon_context *context, float largest, float near) {
+  static float logits[CLASSES][CLASSES];
+  static const int32_t labels[CLASSES];
+  int64_t argmax[CLASSES];
+  for (int r = 0; r < CLASSES; ++r)
+    for (int c = 0; c < CLASSES; ++c)
+      logits[r][c] = c == r || (c > r && (c - r) % 16 <= 1) ? largest : near - (float)(c % 5);
+  const size_t bytes[] = {sizeof logits, sizeof labels, sizeof(float), sizeof argmax};
+  const void *from[] = {logits, labels, NULL, NULL};
+  void *memory[4], *workspace = NULL;
+  for (int i = 0; i < 4; ++i) {
+    assert_int_equal(tigon_alloc(context, bytes[i], &memory[i]), TIGON_OK);
+    if (from[i]) assert_int_equal(tigon_copy(context, memory[i], from[i], bytes[i]), TIGON_OK);
+  }
+  tigon_cross_entropy_fwd_args args = {.logits = tigon_tensor_2d(memory[0], TIGON_F32, CLASSES, CLASSES),
+                                       .labels = tigon_tensor_1d(memory[1], TIGON_I32, CLASSES),
+                                       .out.loss = tigon_tensor_1d(memory[2], TIGON_F32, 1),
+                                       .out.argmax = tigon_tensor_1d(memory[3], TIGON_I64, CLASSES)};
+  if (tigon_cross_entropy_fwd_workspace(context, &args, &args.workspace_bytes) != TIGON_OK ||
+      (args.workspace_bytes && tigon_alloc(context, args.workspace_bytes, &workspace) != TIGON_OK))
+    fail_msg("%s", tigon_last_error(context));
+  args.workspace = workspace;
+  if (tigon_cross_entropy_fwd(context, &args) != TIGON_OK) fail_msg("%s", tigon_last_error(context));
+  assert_int_equal(tigon_copy(context, argmax, memory[3], sizeof argmax), TIGON_OK);
+  for (int i = 0; i < 4; ++i) tigon_free(context, memory[i]);
+  if (workspace) tigon_free(context, workspace);
+  for (int r = 0; r < CLASSES; ++r)
+    if (argmax[r] != r)
+      fail_msg("%s: argmax of %g at column %d is %d", tigon_last_variant(context), (double)largest, r, (int)argmax[r]);
+}
+static void first_largest(tigon_context *context) {
+  expect_argmax(context, 7, 6);
+  expect_argmax(context, NAN, 6);
+  expect_argmax(context, 0, -1);
+}
+static void test_argmax(void **state) {
+  (void)state;
+  everywhere("cross_entropy", "fwd", first_largest);
+}
+
 /* ---- attention ---- */
 
 /* Heads enough for a CPU to make dq, dk and dv in one pass. */
@@ -167,6 +214,6 @@ static void test_unseen(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_ties), cmocka_unit_test(test_counts),
-                                     cmocka_unit_test(test_unseen)};
+                                     cmocka_unit_test(test_argmax), cmocka_unit_test(test_unseen)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
