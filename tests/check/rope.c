@@ -6,9 +6,9 @@
 
 static bool shapes(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
-  const int64_t list[][5] = {{1, 1, 1, 1, 2},         {2, 3, 2, 1, 2 * t}, {1, 5, 3, 3, 2 * t + 2},
-                             {2, 7, 4, 2, 4 * t - 2}, {3, 4, 2, 1, 64},    {1, 33, 8, 2, 128},
-                             {2, 9, 5, 5, 42},        {1, 130, 3, 1, 12},  {4, 17, 12, 4, 32}};
+  const int64_t list[][5] = {{1, 1, 1, 1, 2},    {2, 3, 2, 1, 2 * t}, {1, 5, 3, 3, 2 * t + 2}, {2, 7, 4, 2, 4 * t - 2},
+                             {3, 4, 2, 1, 64},   {1, 33, 8, 2, 128},  {2, 9, 5, 5, 42},        {1, 130, 3, 1, 12},
+                             {4, 17, 12, 4, 32}, {2, 3, 2, 1, 65}};
   if (index >= (int)(sizeof list / sizeof *list)) return false;
   for (int d = 0; d < 5; ++d) dims[d] = list[index][d];
   return true;
@@ -92,7 +92,7 @@ static tigon_tensor positions(check *k, const form *f, int64_t rows) {
 static void run(check *k) {
   const form own = form_of(k), *f = &own;
   const int64_t B = k->dims[0], T = k->dims[1], D = k->dims[4];
-  const bool partial = f->partial && D >= 4, in_place = f->in_place, interleaved = f->pairs;
+  const bool partial = (f->partial && D >= 4) || D % 2, in_place = f->in_place, interleaved = f->pairs;
   const int64_t rotary = partial ? (D / 2 + 1) / 2 * 2 : D, rows = f->ids ? T + 5 : T;
   tigon_rope_args args = {
       .q = heads(k, "q", k->dims[2], f->swapped, false, in_place),
