@@ -76,7 +76,7 @@ static inline void turn_heads(const rope_numbers *k, const tables *of, memory fr
   const long turned = (k->pairs + LANES - 1) / LANES, rest = k->head_dim - 2 * k->pairs;
   const long each = turned + (rest + LANES - 1) / LANES; /* vectors of a head */
   const long side = min(each, (long)GROUP), beside = GROUP / side, first = row_lane() / side;
-  if (first >= beside) return;
+  if (first >= beside || first >= in->heads) return;
   const heads h = {from, to, head_at(k, in, r, first), head_at(k, out, r, first), beside * in->head,
                    beside * out->head, (in->heads - first + beside - 1) / beside};
   for (long vector = row_lane() % side; vector < each; vector += side) {
