@@ -321,6 +321,31 @@ static void test_launches_of_a_loss(void **state) {
   tigon_context_destroy(context);
 }
 
+static tigon_status policy(tigon_context *context, const void *args) { return tigon_policy_loss_fwd(context, args); }
+
+/* One, though a slope of some kinds depends on how many tokens of all sequences count. */
+static void test_launches_of_a_policy(void **state) {
+  (void)state;
+  enum { TOKENS = 4096, SEQUENCES = 2, PART = TOKENS * 4 }; /* bytes of a tensor, and more */
+  void *memory = NULL;
+  tigon_context *context = open_cuda(&(tigon_context_desc){.device = "cuda"});
+  assert_int_equal(tigon_alloc(context, 7 * PART, &memory), TIGON_OK);
+  char *const at = memory;
+  for (int kind = TIGON_POLICY_GRPO; kind <= TIGON_POLICY_VESPO; ++kind) {
+    const tigon_policy_loss_fwd_args args = {.logprob = tigon_tensor_1d(at, TIGON_F32, TOKENS),
+                                             .old = tigon_tensor_1d(at + PART, TIGON_F32, TOKENS),
+                                             .mask = tigon_tensor_1d(at + 2 * PART, TIGON_I32, TOKENS),
+                                             .segments = tigon_tensor_1d(at + 3 * PART, TIGON_I64, SEQUENCES + 1),
+                                             .advantage = tigon_tensor_1d(at + 4 * PART, TIGON_F32, SEQUENCES),
+                                             .loss = tigon_tensor_1d(at + 5 * PART, TIGON_F32, 1),
+                                             .dlogprob = tigon_tensor_1d(at + 6 * PART, TIGON_F32, TOKENS),
+                                             .options = {.kind = kind, .max_length = TOKENS}};
+    assert_int_equal(launches_of(context, policy, &args), 1);
+  }
+  tigon_free(context, memory);
+  tigon_context_destroy(context);
+}
+
 static tigon_status norm_backward(tigon_context *context, const void *args) {
   return tigon_rms_norm_bwd(context, args);
 }
@@ -436,8 +461,9 @@ int main(void) {
       cmocka_unit_test(test_not_there),          cmocka_unit_test(test_target),
       cmocka_unit_test(test_does_not_open),      cmocka_unit_test(test_leaves_the_caller_alone),
       cmocka_unit_test(test_launches),           cmocka_unit_test(test_strides_of_one),
-      cmocka_unit_test(test_launches_of_a_loss), cmocka_unit_test(test_launches_of_a_norm),
-      cmocka_unit_test(test_failures_at_work),   cmocka_unit_test(test_a_map_fails),
+      cmocka_unit_test(test_launches_of_a_loss), cmocka_unit_test(test_launches_of_a_policy),
+      cmocka_unit_test(test_launches_of_a_norm), cmocka_unit_test(test_failures_at_work),
+      cmocka_unit_test(test_a_map_fails),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -407,8 +407,8 @@ int cuLaunchKernelEx(const cu_launch *launch, void *of, void **arguments, void *
   if (launch->grid[0] == 0 || launch->grid[0] > 0x7fffffff || launch->grid[1] == 0 || launch->grid[1] > 65535 ||
       launch->grid[2] != 1)
     wrong("%s: a grid of %u x %u blocks", name, launch->grid[0], launch->grid[1]);
-  if (launch->block[0] == 0 || launch->block[0] > 1024 || launch->block[0] % 32 || launch->block[1] != 1 ||
-      launch->block[2] != 1)
+  const bool whole = launch->block[0] % 32 == 0 || !strncmp(name, "rope_half_plain", 15); /* has no sums over a warp */
+  if (launch->block[0] == 0 || launch->block[0] > 1024 || !whole || launch->block[1] != 1 || launch->block[2] != 1)
     wrong("%s: a block of %u threads", name, launch->block[0]);
   if (launch->shared_bytes > SHARED) wrong("%s: %u bytes of shared memory", name, launch->shared_bytes);
   if (cluster > 1 && (sm < 90 || cluster > 8 || launch->grid[0] % cluster)) wrong("%s: a cluster of %u", name, cluster);
