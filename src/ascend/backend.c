@@ -46,7 +46,7 @@ static tigon_status sim_open(int index, tigon_queue *queue, const char **reason)
   ascend_device *device = calloc(1, sizeof *device);
   *reason = "out of memory";
   if (!device) return TIGON_ERROR_OUT_OF_MEMORY;
-  tigon_queue host = {.threads = queue->threads};
+  tigon_queue host = {.variant = ascend_borrowed()->variant, .threads = queue->threads};
   queue->state = device;
   queue->threads = 1;
   device->part = *tigon_sim_soc_at(index);

@@ -19,28 +19,37 @@ typedef struct region {
 
 /* ---- the products of one block of k ---- */
 
+/* total += the products of word j. */
+TIGON_INLINE void multiply_word(int rows, bool turn, bool pairs, const float *a, const float *b, int64_t j,
+                                vf total[ROWS][VECTORS]) {
+  vf column[VECTORS];
+#pragma GCC unroll 8
+  for (int v = 0; v < VECTORS; ++v) column[v] = vf_load(b + j * PANEL + v * LANES);
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    const vf row = vf_set(turn ? a[j * STRIP + i] : a[i * K_BLOCK + j]);
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v)
+      total[i][v] = pairs ? v_dot_pairs(row, column[v], total[i][v]) : vf_fma(row, column[v], total[i][v]);
+  }
+}
+
 /* sums[rows][PANEL] = or += the products of `words` words; a is laid out as `turn` says. */
 TIGON_INLINE void multiply(int rows, bool turn, bool pairs, const float *a, const float *b, int64_t words, float *sums,
                            bool first, ahead next[2]) {
-  vf total[STRIP][VECTORS];
+  vf total[ROWS][VECTORS];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < VECTORS; ++v) total[i][v] = vf_zero();
   for (int64_t j = 0; j < words;) {
-    const int64_t end = words - j < AHEAD_STEP ? words : j + AHEAD_STEP;
-    ahead_step(next);
-    for (; j < end; ++j) {
-      vf column[VECTORS];
-#pragma GCC unroll 8
-      for (int v = 0; v < VECTORS; ++v) column[v] = vf_load(b + j * PANEL + v * LANES);
-#pragma GCC unroll 16
-      for (int i = 0; i < rows; ++i) {
-        const vf row = vf_set(turn ? a[j * STRIP + i] : a[i * K_BLOCK + j]);
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; ++v)
-          total[i][v] = pairs ? v_dot_pairs(row, column[v], total[i][v]) : vf_fma(row, column[v], total[i][v]);
-      }
+    const char *line = (const char *)a; /* which is in the cache */
+    const int64_t left = words - j, lines = ahead_take(next, (left + AHEAD_WORDS - 1) / AHEAD_WORDS, &line);
+    const int64_t step = lines > 0 ? 64 / AHEAD_WORDS : 0; /* each of a line's words asks for it: no branch */
+    const int64_t end = lines > 0 && lines * AHEAD_WORDS < left ? j + lines * AHEAD_WORDS : words;
+    for (; j < end; ++j, line += step) {
+      vf_prefetch(line);
+      multiply_word(rows, turn, pairs, a, b, j, total);
     }
   }
 #pragma GCC unroll 16
@@ -52,11 +61,11 @@ TIGON_INLINE void multiply(int rows, bool turn, bool pairs, const float *a, cons
     }
 }
 
-/* `rows` is STRIP, PART or 1. */
+/* `rows` is ROWS, PART or 1. */
 TIGON_INLINE void multiply_rows(int rows, bool turn, bool pairs, const float *a, const float *b, int64_t words,
                                 float *sums, bool first, ahead next[2]) {
-  if (rows == STRIP)
-    multiply(STRIP, turn, pairs, a, b, words, sums, first, next);
+  if (rows == ROWS)
+    multiply(ROWS, turn, pairs, a, b, words, sums, first, next);
   else if (rows == PART)
     multiply(PART, turn, pairs, a, b, words, sums, first, next);
   else
@@ -138,7 +147,7 @@ TIGON_INLINE void multiply_panels(bool turn, bool pairs, const strips *of, int64
   const region *t = of->t;
   for (int64_t j = 0; j < t->n; j += PANEL)
     for (int i = 0; i < of->rows;) {
-      const int left = of->rows - i, step = left >= STRIP ? STRIP : left >= PART ? PART : 1;
+      const int left = of->rows - i, step = left >= ROWS ? ROWS : left >= PART ? PART : 1;
       const float *a = s->a[i / STRIP] + i % STRIP * (turn ? 1 : K_BLOCK);
       float *sums = &s->sums[of->i + i][j];
       const int64_t m0 = t->m0 + of->i + i, n0 = t->n0 + j, n = t->n - j < PANEL ? t->n - j : PANEL;

@@ -19,7 +19,6 @@ enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 
 static struct {
   atomic_bool found;
-  bool behind;    /* its kernels have no AVX-512 on a CPU that has */
   char text[160]; /* "openblas 0.3.21 (SkylakeX)" */
   void (*sgemm)(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a, int lda,
                 const float *b, int ldb, float beta, float *c, int ldc);
@@ -87,7 +86,6 @@ static void load(void) {
   const char *core = get_corename ? get_corename() : "unknown";
   snprintf(openblas.text, sizeof openblas.text, "openblas %.*s (%.32s)", (int)strcspn(config + 9, " "), config + 9,
            core);
-  openblas.behind = tigon_cpu_has_avx512() && !strstr("SkylakeX Cooperlake SapphireRapids", core);
   pthread_atfork(before_fork, after_fork, in_child);
   openblas.found = true;
 }
@@ -98,8 +96,6 @@ bool tigon_openblas_found(const char **text) {
   *text = found ? openblas.text : why_not;
   return found;
 }
-
-bool tigon_openblas_behind(void) { return openblas.behind; }
 
 static void enter_single(void) {
   pthread_mutex_lock(&single.mutex);

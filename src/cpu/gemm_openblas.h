@@ -6,9 +6,6 @@
 /* Looks for libopenblas.so.0 once per process. *text: its name and version, or the sentence that says why not. */
 bool tigon_openblas_found(const char **text);
 
-/* Does the library that was found do without AVX-512 on a CPU that has it? An older one may not know the CPU's model. */
-bool tigon_openblas_behind(void);
-
 /* Runs the problem on one single-threaded call per tile of c. False, with nothing done, when the library cannot take
  * it. */
 bool tigon_openblas_run(const tigon_queue *queue, const tigon_gemm_problem *p);

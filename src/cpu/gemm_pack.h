@@ -8,20 +8,21 @@
 /* A task makes one tile of c. For every block of k it packs the tile's columns of b, then row strips of a, a few at a time. It
  * adds the block's products to the tile's f32 sums. All three lie in its scratch, and together in a usual L2. */
 enum {
-  STRIP = LANES == 1 ? 4 : LANES * 3 / 4, /* rows of c in registers (AVX-512: 12, AVX2: 6) ... */
-  PART = STRIP / 3,                       /* ... and in a last strip that is not full ... */
-  VECTORS = LANES == 1 ? 8 : 2,           /* ... times this many vectors */
-  PANEL = VECTORS * LANES,                /* columns of c in registers */
-  STRIPS = 8,                             /* packed at a time, so that a transposed a is read by whole cache lines */
-  GROUP = STRIPS * STRIP,                 /* ... which are so many rows */
+  IS_WIDE = LANES == 16 && !V_PAIRS,           /* fewer loads a product; CPUs with pairs have not tried it */
+  STRIP = LANES == 1 ? 4 : LANES * 3 / 4,      /* rows of a that are packed together (AVX-512: 12, AVX2: 6) */
+  ROWS = IS_WIDE ? STRIP / 2 : STRIP,          /* rows of c in registers ... */
+  PART = ROWS / 3,                             /* ... and where a strip is not full ... */
+  VECTORS = LANES == 1 ? 8 : 2 * STRIP / ROWS, /* ... times this many vectors */
+  PANEL = VECTORS * LANES,                     /* columns of c in registers */
+  STRIPS = 8,             /* packed at a time, so that a transposed a is read by whole cache lines */
+  GROUP = STRIPS * STRIP, /* ... which are so many rows */
   K_BLOCK = 256,
   TILE_M = 264, /* multiple of every STRIP */
   TILE_N = 256, /* multiple of every PANEL */
   LEAST_M = 96, /* smaller tiles pack more than they multiply */
   LEAST_N = 64,
   LIBRARY_TILES = 16,
-  AHEAD = 16,     /* rows further on that are on their way to the cache */
-  AHEAD_STEP = 4, /* words of products for each line of what is packed next */
+  AHEAD_WORDS = 4, /* words of products for each line of what is packed next */
 };
 
 typedef struct scratch {
@@ -51,13 +52,15 @@ static inline ahead ahead_of(const tigon_gemm_matrix *of, bool along, int64_t i0
   return (ahead){run, of->pitch * size, along ? n : k, (int)(((int64_t)((uintptr_t)run % 64) + bytes + 63) / 64), 0};
 }
 
-/* The next line of both, a's first. */
-TIGON_INLINE void ahead_step(ahead both[2]) {
+/* Takes up to `most` lines of a run, a's first; they begin at *line. 0: none is left. */
+TIGON_INLINE int64_t ahead_take(ahead both[2], int64_t most, const char **line) {
   ahead *w = &both[both[0].runs == 0];
-  if (w->runs == 0) return;
-  vf_prefetch(w->run + 64 * (int64_t)w->line);
-  if (++w->line < w->lines) return;
-  w->line = 0, w->run += w->pitch, --w->runs;
+  if (w->runs == 0) return 0;
+  const int left = w->lines - w->line, taken = left < most ? left : (int)most;
+  *line = w->run + 64 * (int64_t)w->line;
+  w->line += taken;
+  if (w->line == w->lines) w->line = 0, w->run += w->pitch, --w->runs;
+  return taken;
 }
 
 /* ---- packing: words of 32 bits, absent columns 0 ----
@@ -86,16 +89,6 @@ TIGON_INLINE vf across_k(tigon_dtype dtype, bool pairs, const void *data, int64_
 /* How many of LANES are not past the end. */
 TIGON_INLINE int lanes_left(int64_t left) { return left >= LANES ? LANES : left > 0 ? (int)left : 0; }
 
-/* Prefetches a block's rows. They are short runs far apart, which hardware does not prefetch: `count` elements from `at` on, and
- * as many of the next row if the words belong to both. */
-TIGON_INLINE void fetch(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *of, int64_t at, int count) {
-  const char *line = (const char *)of->data + at * v_size(dtype);
-  for (int i = 0; i < count * v_size(dtype); i += 64) {
-    vf_prefetch(line + i);
-    if (pairs) vf_prefetch(line + of->pitch * v_size(dtype) + i);
-  }
-}
-
 /* Rows k0 .. k0 + k of b are contiguous in memory. */
 TIGON_INLINE void pack_b_rows(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *b, int64_t k0, int64_t k,
                               int64_t n0, int64_t n, scratch *s, v_least *least) {
@@ -104,7 +97,6 @@ TIGON_INLINE void pack_b_rows(tigon_dtype dtype, bool pairs, const tigon_gemm_ma
     const int64_t row = (k0 + i) * b->pitch + n0;
     for (int64_t j = 0; j < n; j += PANEL) {
       float *out = s->b[j / PANEL][i / step];
-      fetch(dtype, pairs, b, row + AHEAD * b->pitch + j, PANEL);
       if (pairs && n - j >= PANEL && k - i > 1) {
         const uint16_t *even = (const uint16_t *)b->data + row + j;
         const vf2 words = v_make_pairs2(even, even + b->pitch);
@@ -126,7 +118,6 @@ TIGON_INLINE void pack_b_block(tigon_dtype dtype, bool pairs, const tigon_gemm_m
                                int cols, float *out, v_least *least) {
   vf block[LANES];
   for (int c = 0; c < LANES; ++c) {
-    fetch(dtype, false, b, at + (LANES + c) * b->pitch, 1);
     block[c] = c < cols ? along_k(dtype, pairs, b->data, at + c * b->pitch, k, least) : vf_zero();
   }
   vf_transpose(block);
@@ -162,7 +153,6 @@ TIGON_INLINE void pack_a(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix 
     for (int64_t j = 0; j < k; j += step)
       for (int i = 0; i < rows; i += STRIP) {
         const int64_t at = (k0 + j) * a->pitch + m0 + i, n = rows - i < STRIP ? rows - i : STRIP;
-        fetch(dtype, pairs, a, at + AHEAD * a->pitch, 1);
         for (int64_t c = 0; c < n; c += LANES) {
           const int lanes = lanes_left(n - c);
           /* What is too much, the next k overwrites. */
@@ -178,7 +168,6 @@ TIGON_INLINE void pack_a(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix 
     int64_t j = 0;
     for (; turned(a) && j < k; ++j) out[j * STRIP] = s_load(a->data, at + j, dtype);
     for (; j < k; j += step * LANES) {
-      fetch(dtype, false, a, at + AHEAD * a->pitch + j, 1);
       vf_store(out + j / step, along_k(dtype, pairs, a->data, at + j, k - j, least));
     }
   }

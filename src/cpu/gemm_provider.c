@@ -20,14 +20,15 @@ typedef struct state {
 } state;
 
 /* On OK *text is the library's name and version, else the sentence. */
-static tigon_status choose(library *chosen, const char **text) {
+static tigon_status choose(const tigon_queue *queue, library *chosen, const char **text) {
   const char *name = getenv("TIGON_GEMM");
   const bool any = !name || !*name;
+  const bool is_fast = strncmp(queue->variant, "avx512", 6) == 0; /* docs/op/linear.md has both GEMMs' rates */
   *chosen = BUILT_IN;
   *text = "";
-  if (!any && strcmp(name, "builtin") == 0) return TIGON_OK;
+  if (any ? is_fast : strcmp(name, "builtin") == 0) return TIGON_OK;
   if (any || strcmp(name, "openblas") == 0) {
-    if (tigon_openblas_found(text) && !(any && tigon_openblas_behind())) *chosen = OPENBLAS;
+    if (tigon_openblas_found(text)) *chosen = OPENBLAS;
     return any || *chosen == OPENBLAS ? TIGON_OK : TIGON_ERROR_DEVICE;
   }
   if (strcmp(name, "onednn") == 0) {
@@ -53,7 +54,7 @@ static void describe(state *s, const char *text) {
 tigon_status tigon_gemm_open(tigon_queue *queue, const char **reason) {
   library chosen;
   const char *text;
-  const tigon_status status = choose(&chosen, &text);
+  const tigon_status status = choose(queue, &chosen, &text);
   *reason = text;
   if (status != TIGON_OK) return status;
   const size_t slots = (size_t)queue->threads;
