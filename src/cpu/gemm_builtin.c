@@ -145,18 +145,19 @@ typedef struct strips {
 
 TIGON_INLINE void multiply_panels(bool turn, bool pairs, const strips *of, int64_t words, scratch *s, ahead next[2]) {
   const region *t = of->t;
-  for (int64_t j = 0; j < t->n; j += PANEL)
-    for (int i = 0; i < of->rows;) {
-      const int left = of->rows - i, step = left >= ROWS ? ROWS : left >= PART ? PART : 1;
-      const float *a = s->a[i / STRIP] + i % STRIP * (turn ? 1 : K_BLOCK);
+  for (int i = 0, step = 0; i < of->rows; i += step) {
+    const int left = of->rows - i;
+    step = left >= ROWS ? ROWS : left >= PART ? PART : 1;
+    const float *a = s->a[i / STRIP] + i % STRIP * (turn ? 1 : K_BLOCK);
+    for (int64_t j = 0; j < t->n; j += PANEL) {
       float *sums = &s->sums[of->i + i][j];
       const int64_t m0 = t->m0 + of->i + i, n0 = t->n0 + j, n = t->n - j < PANEL ? t->n - j : PANEL;
       if (of->stores && !of->j->stream) fetch_rows(of->j->p, m0, step, n0, n);
       multiply_rows(step, turn, pairs, a, s->b[j / PANEL][0], words, sums, of->first, next);
       if (pairs && of->last) note_good(sums, step, s->least + j, s->good);
       if (of->stores) store(of->j, sums, m0, step, n0, n);
-      i += step;
     }
+  }
 }
 
 static void clear_sums(scratch *s, int64_t m, int64_t n) {
