@@ -17,6 +17,7 @@ struct policy_reach {
   __device__ int at(int k) const { return has(k) ? k * step : 0; } /* what is loaded beyond the end is not used */
 };
 
+/* Which tokens count. The dtype is asked for once, so that all loads are on their way together. */
 __device__ static inline void policy_count(const policy_problem &p, const policy_reach &to,
                                            bool (&counts)[POLICY_AT_ONCE]) {
   const tigon_vector mask = p.mask.of;
