@@ -69,16 +69,16 @@ if command -v zsh >/dev/null; then
   cat >"$scratch/ask.zsh" <<'ZSH'
 zmodload zsh/zpty
 zpty tigon zsh -f -i
-zpty -w tigon "PS1=; autoload -U compinit && compinit -u -D; source $1/zsh; print read''y"
+zpty -w tigon "PS1=; autoload -U compinit && compinit -u -D; source $1/zsh; show() { print -r -- \$*; print show''n }; print read''y"
 zpty -r tigon answer '*ready*'
-# Behind a line that is completed, Ctrl-A and "echo " make it words that are printed.
+# Behind a line that is completed, Ctrl-A and "show " make it words that are printed. What is typed while they
+# are printed is echoed amid them: the next line waits.
 while read -r line; do
   zpty -w -n tigon "$line"$'\t'
-  zpty -w -n tigon $'\x01echo \n'
+  zpty -w -n tigon $'\x01show \n'
+  zpty -r tigon answer '*shown*'
+  print -r -- "$answer"
 done
-zpty -w tigon "print finishe''d"
-zpty -r tigon answer '*finished*'
-print -r -- "$answer"
 ZSH
   # what is typed, and what it becomes
   pairs=('tigon toke' 'tigon tokenize' 'tigon bench --swe' 'tigon bench --sweep' 'tigon bench --sweep wid' 'tigon bench --sweep width'
