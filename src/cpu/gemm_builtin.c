@@ -46,7 +46,7 @@ TIGON_INLINE void multiply(int rows, bool turn, bool pairs, const float *a, cons
     const char *line = (const char *)a; /* which is in the cache */
     const int64_t left = words - j, lines = ahead_take(next, (left + AHEAD_WORDS - 1) / AHEAD_WORDS, &line);
     const int64_t step = lines > 0 ? 64 / AHEAD_WORDS : 0; /* each of a line's words asks for it: no branch */
-    const int64_t end = lines > 0 && lines * AHEAD_WORDS < left ? j + lines * AHEAD_WORDS : words;
+    const int64_t along = lines > 0 ? lines * AHEAD_WORDS : left, end = along < left ? j + along : words;
     for (; j < end; ++j, line += step) {
       vf_prefetch(line);
       multiply_word(rows, turn, pairs, a, b, j, total);

@@ -8,7 +8,7 @@
 /* A task makes one tile of c. For every block of k it packs the tile's columns of b, then row strips of a, a few at a time. It
  * adds the block's products to the tile's f32 sums. All three lie in its scratch, and together in a usual L2. */
 enum {
-  IS_WIDE = LANES == 16 && !V_PAIRS,           /* fewer loads a product; CPUs with pairs have not tried it */
+  IS_WIDE = LANES == 16 && !V_PAIRS,           /* fewer loads a product; CPUs with pairs do as well without */
   STRIP = LANES == 1 ? 4 : LANES * 3 / 4,      /* rows of a that are packed together (AVX-512: 12, AVX2: 6) */
   ROWS = IS_WIDE ? STRIP / 2 : STRIP,          /* rows of c in registers ... */
   PART = ROWS / 3,                             /* ... and where a strip is not full ... */
@@ -117,9 +117,8 @@ TIGON_INLINE void pack_b_rows(tigon_dtype dtype, bool pairs, const tigon_gemm_ma
 TIGON_INLINE void pack_b_block(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix *b, int64_t at, int64_t k,
                                int cols, float *out, v_least *least) {
   vf block[LANES];
-  for (int c = 0; c < LANES; ++c) {
+  for (int c = 0; c < LANES; ++c)
     block[c] = c < cols ? along_k(dtype, pairs, b->data, at + c * b->pitch, k, least) : vf_zero();
-  }
   vf_transpose(block);
   const int rows = lanes_left(words_of(pairs, k));
   for (int i = 0; i < rows; ++i) vf_store(out + i * PANEL, block[i]);
@@ -167,9 +166,7 @@ TIGON_INLINE void pack_a(tigon_dtype dtype, bool pairs, const tigon_gemm_matrix 
     const int64_t at = (m0 + i) * a->pitch + k0;
     int64_t j = 0;
     for (; turned(a) && j < k; ++j) out[j * STRIP] = s_load(a->data, at + j, dtype);
-    for (; j < k; j += step * LANES) {
-      vf_store(out + j / step, along_k(dtype, pairs, a->data, at + j, k - j, least));
-    }
+    for (; j < k; j += step * LANES) vf_store(out + j / step, along_k(dtype, pairs, a->data, at + j, k - j, least));
   }
 }
 
