@@ -145,7 +145,7 @@ static void run(check *k, bool forward) {
   const tigon_dtype sums = o.short_sums ? k->dtype : TIGON_F32;
   tigon_fused_linear_cross_entropy_args a = {
       .hidden = check_in(k, "hidden", k->dtype, 2, (int64_t[]){rows, width}, k->fill),
-      .weight = check_in(k, "weight", k->dtype, 2, (int64_t[]){vocab, width}, CHECK_UNIFORM),
+      .weight = head_weight(k, "weight", vocab, width),
       .labels = check_indices(k, "labels", k->option % 2 ? TIGON_I32 : TIGON_I64, 1, &rows, 0, vocab),
       .options = {.has_ignore_index = 1, .ignore_index = IGNORED, .reduction = o.reduction},
       .grad_scale = 1,

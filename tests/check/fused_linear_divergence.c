@@ -131,10 +131,9 @@ static void fwd(check *k) {
   tigon_fused_linear_divergence_fwd_args *a = &c.a;
   *a = (tigon_fused_linear_divergence_fwd_args){
       .hidden = check_in(k, "hidden", k->dtype, 2, (int64_t[]){rows, width}, k->fill),
-      .weight = check_in(k, "weight", k->dtype, 2, (int64_t[]){vocab, width}, CHECK_UNIFORM),
+      .weight = head_weight(k, "weight", vocab, width),
       .teacher_hidden = check_in(k, "teacher_hidden", k->dtype, 2, (int64_t[]){rows, other}, CHECK_UNIFORM),
-      .teacher_weight =
-          check_in(k, "teacher_weight", k->dtype, 2, (int64_t[]){teacher_classes(k), other}, CHECK_UNIFORM),
+      .teacher_weight = head_weight(k, "teacher_weight", teacher_classes(k), other),
       .kind = (tigon_divergence_kind)o.kind,
       .beta = o.beta,
       .temperature = o.temperature,

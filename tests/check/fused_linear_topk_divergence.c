@@ -169,7 +169,7 @@ static void fwd(check *k) {
   tigon_fused_linear_topk_divergence_fwd_args *a = &c.a;
   *a = (tigon_fused_linear_topk_divergence_fwd_args){
       .hidden = check_in(k, "hidden", k->dtype, 2, (int64_t[]){rows, width}, k->fill),
-      .weight = check_in(k, "weight", k->dtype, 2, (int64_t[]){vocab, width}, CHECK_UNIFORM),
+      .weight = head_weight(k, "weight", vocab, width),
       .target = make_target(&c),
       .target_ids =
           check_indices(k, "target_ids", k->option % 3 ? TIGON_I64 : TIGON_I32, 2, of_entries, -out, vocab + 2 * out),

@@ -27,6 +27,13 @@ static inline double head_dot(const tigon_tensor *hidden, int64_t r, const tigon
   return sum;
 }
 
+/* A head's weight. A timed one makes logits of a model's size: beyond 90 apart, gradients are denormal, which products make twice. */
+static inline tigon_tensor head_weight(check *k, const char *name, int64_t vocab, int64_t width) {
+  const int64_t shape[] = {vocab, width};
+  if (k->timed) return check_timed_tensor(k, name, k->dtype, 2, shape, CHECK_ROLE_IN, 4 / sqrt((double)width));
+  return check_in(k, name, k->dtype, 2, shape, CHECK_UNIFORM);
+}
+
 /* Bound of |out - oracle| as an absolute number. */
 static inline void head_bound(check *k, const tigon_tensor *out, const double *absolute) {
   if (out->ndim) check_bound(k, out, out->dtype == TIGON_F32 ? 4 : 1, 0x1p24, absolute);

@@ -157,7 +157,7 @@ static inline head_case head_begin(check *k, bool bias, head_case s) {
   s.k = k;
   s.rows = k->dims[0], s.width = k->dims[1], s.vocab = k->dims[2];
   s.hidden = check_in(k, "hidden", k->dtype, 2, (int64_t[]){s.rows, s.width}, k->fill);
-  s.weight = check_in(k, "weight", k->dtype, 2, (int64_t[]){s.vocab, s.width}, CHECK_UNIFORM);
+  s.weight = head_weight(k, "weight", s.vocab, s.width);
   const int64_t beside = s.vocab / 2 + 1; /* labels of either shard beside, so that most are here */
   const int64_t low = s.before > beside && !s.ignores ? s.before - beside : 0;
   const int64_t all = s.vocab + s.before + (s.after < beside ? s.after : beside);
