@@ -3,6 +3,8 @@
 #include "math.cl"
 #include "sum.cl"
 
+enum { TOGETHER = IS_ALONE ? 4 : 1 }; /* rows */
+
 /* src/cpu/dyt.c's, which says how far they are off: tanh(u) = c P(c^2) / Q(c^2), c = u cut off where tanh is 1. */
 static inline vf dyt_tanh(vf u) {
   const vf c = between_of(-8.4f, u, 8.4f), s = c * c;
@@ -48,32 +50,53 @@ __kernel void dyt_fwd(TENSOR(x), TENSOR(alpha), TENSOR(gamma), TENSOR(beta), TEN
   }
 }
 
+typedef struct dyt_bwd_memory {
+  memory dy, x, weights, dx, slab;
+} dyt_bwd_memory;
+
+/* `count` rows from r on, a step apart. They share what is read and written of the slab. */
+static inlined void dyt_slopes(const int count, const dyt_bwd_memory *m, const dyt_numbers *k, long r, float number,
+                               vpair *dalpha) {
+  const long of_gamma = row_first() * 2 * k->cols, of_beta = of_gamma + k->cols;
+  const bool first = r == row_first();
+  long from[TOGETHER], at[TOGETHER], to[TOGETHER];
+#pragma unroll
+  for (int j = 0; j < count; ++j) {
+    const long row = r + j * row_step();
+    from[j] = row_offset(&k->space, &k->dy, row), at[j] = row_offset(&k->space, &k->x, row);
+    to[j] = row_offset(&k->space, &k->out, row);
+  }
+  FOR_ROW(i, n, k->cols) {
+    const bool adds = m->slab && !first;
+    const vf w = load_n(m->weights, i, k->gamma_dtype, n);
+    vf dgamma = adds ? load_n(m->slab, of_gamma + i, F32, n) : (vf)(0.0f), some = 0;
+    vf dbeta = adds ? load_n(m->slab, of_beta + i, F32, n) : (vf)(0.0f);
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const vf d = load_n(m->dy, from[j] + i, T, n), v = load_n(m->x, at[j] + i, T, n);
+      vf slope;
+      const vf t = dyt_tanh_slope(number * v, &slope), q = d * w * slope;
+      store_n(m->dx, to[j] + i, T, n, number * q);
+      dgamma = fma(d, t, dgamma), dbeta += d, some = fma(first_or(q, n, 0), v, some);
+    }
+    if (!m->slab) continue;
+    store_n(m->slab, of_gamma + i, F32, n, dgamma);
+    store_n(m->slab, of_beta + i, F32, n, dbeta);
+    *dalpha = vpair_add(*dalpha, some);
+  }
+}
+
 __kernel void dyt_bwd(TENSOR(dy), TENSOR(x), TENSOR(alpha), TENSOR(gamma), TENSOR(dx), TENSOR(slabs), TENSOR(words),
                       const dyt_numbers k) {
   ROOM
-  const memory dys = memory_of(dy), xs = memory_of(x), weights = memory_of(gamma), dxs = memory_of(dx);
-  const memory slab = memory_of(slabs);
-  const long of_gamma = row_first() * 2 * k.cols, of_beta = of_gamma + k.cols;
+  const dyt_bwd_memory m = {memory_of(dy), memory_of(x), memory_of(gamma), memory_of(dx), or_null(slabs)};
   const float number = load_one(memory_of(alpha), 0, k.alpha_dtype);
   vpair dalpha = VPAIR_START;
-  for (long r = row_first(); r < k.space.rows; r += row_step()) {
-    const long from = row_offset(&k.space, &k.dy, r), at = row_offset(&k.space, &k.x, r);
-    const long to = row_offset(&k.space, &k.out, r);
-    const bool first = r == row_first();
-    FOR_ROW(i, n, k.cols) {
-      const vf d = load_n(dys, from + i, T, n), v = load_n(xs, at + i, T, n);
-      vf slope;
-      const vf t = dyt_tanh_slope(number * v, &slope), q = d * load_n(weights, i, k.gamma_dtype, n) * slope;
-      store_n(dxs, to + i, T, n, number * q);
-      if (!is_there(slabs)) continue;
-      const vf dgamma = first ? (vf)(0.0f) : load_n(slab, of_gamma + i, F32, n);
-      const vf dbeta = first ? (vf)(0.0f) : load_n(slab, of_beta + i, F32, n);
-      store_n(slab, of_gamma + i, F32, n, fma(d, t, dgamma));
-      store_n(slab, of_beta + i, F32, n, d + dbeta);
-      dalpha = vpair_add(dalpha, first_or(q, n, 0) * v);
-    }
-  }
-  if (!is_there(slabs)) return;
+  long r = row_first();
+  for (; r + (TOGETHER - 1) * row_step() < k.space.rows; r += TOGETHER * row_step())
+    dyt_slopes(TOGETHER, &m, &k, r, number, &dalpha);
+  for (; r < k.space.rows; r += row_step()) dyt_slopes(1, &m, &k, r, number, &dalpha);
+  if (!m.slab) return;
   const float sum = row_total(dalpha);
   if (row_leads()) FLOATS_OF(words)[row_first()] = sum;
 }

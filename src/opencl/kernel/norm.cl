@@ -25,14 +25,15 @@ typedef struct norm_row {
 static inlined void norm_moments(const norm_fwd_memory *m, const norm_fwd_numbers *k, norm_row *row, room space) {
   const float cols = (float)k->cols;
   vpair all = VPAIR_START, sums = VPAIR_START, squares = VPAIR_START;
-  FOR_ROW(i, n, k->cols) {
+  vf some = 0, square = 0;
+  FOR_SUMS(i, n, k->cols, vpair_take(&all, &some)) {
     ask_for(m->y, row->y + i, T);
-    all = vpair_add(all, load_n(row->in, row->from + i, T, n));
+    some += load_n(row->in, row->from + i, T, n);
   }
   const float center = row_total(all) / cols;
-  FOR_ROW(i, n, k->cols) {
+  FOR_SUMS(i, n, k->cols, (vpair_take(&sums, &some), vpair_take(&squares, &square))) {
     const vf d = first_or(load_n(row->in, row->from + i, T, n) - center, n, 0);
-    sums = vpair_add(sums, d), squares = vpair_add(squares, d * d);
+    some += d, square = fma(d, d, square);
   }
   const float off = row_total(sums) / cols;
   row->of = moments_about(center, off, row_total(squares) / cols, k->eps);
@@ -43,14 +44,15 @@ static inlined void norm_root(const norm_fwd_memory *m, const norm_fwd_numbers *
   const long x = row->from, residual = m->residual ? row_offset(&k->space, &k->residual, r) : 0;
   if (m->residual) row->in = m->s, row->from = row_offset(&k->space, &k->s, r);
   vpair squares = VPAIR_START;
-  FOR_ROW(i, n, k->cols) {
+  vf some = 0;
+  FOR_SUMS(i, n, k->cols, vpair_take(&squares, &some)) {
     vf v = load_n(m->x, x + i, T, n);
     if (m->y) ask_for(m->y, row->y + i, T);
     if (m->residual) {
       v = rounded(v + load_n(m->residual, residual + i, T, n));
       store_n(m->s, row->from + i, T, n, v);
     }
-    squares = vpair_add(squares, v * v);
+    some = fma(v, v, some);
   }
   const float mean = row_total(squares) / (float)k->cols;
   row->of.rstd = 1 / sqrt((k->casting == CASTING_NONE ? rounded_one(mean) : mean) + k->eps);

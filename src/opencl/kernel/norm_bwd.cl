@@ -23,13 +23,14 @@ static inline vf norm_scale(const norm_bwd_memory *m, const norm_bwd_numbers *k,
 static inlined void norm_bwd_means(const bool centers, const norm_bwd_memory *m, const norm_bwd_numbers *k,
                                   norm_bwd_row *row, room space) {
   vpair dots = VPAIR_START, sums = VPAIR_START;
-  FOR_ROW(i, n, k->cols) {
+  vf dot = 0, some = 0;
+  FOR_SUMS(i, n, k->cols, (vpair_take(&dots, &dot), vpair_take(&sums, &some))) {
     const vf w = norm_weight(m->w, k->w_dtype, k->w_offset, i, n) * norm_scale(m, k, row, i, n);
     ask_for(m->dx, row->dx + i, T);
     vf g = load_n(m->dy, row->dy + i, T, n) * w, v = load_n(m->x, row->x + i, T, n);
     if (m->z) g *= silu(load_n(m->z, row->z + i, T, n));
-    if (centers) v = first_or(v - row->center, n, 0), sums = vpair_add(sums, g);
-    dots = vpair_fma(dots, g, v);
+    if (centers) v = first_or(v - row->center, n, 0), some += g;
+    dot = fma(g, v, dot);
   }
   row->mean = row_total(dots) / (float)k->cols * row->rstd;
   row->mean_g = centers ? row_total(sums) / (float)k->cols : 0;

@@ -44,38 +44,75 @@ static inlined void add_members(members_by_lanes *s, vf z, float tau) {
 }
 #define members_total(s) row_members(((members){pair_of((s).sum), sum_of((s).count)}))
 
+/* What a work-item alone keeps of a short row's z: vectors that have members, and where they are. */
+typedef struct kept_row {
+  vf z[KEPT];
+  int at[KEPT];
+} kept_row;
+static inline bool keeps_row(long cols) { return IS_ALONE && cols <= (KEPT - 1) * LANES; }
+
+/* How many are kept with z. Without a branch: nobody guesses which vectors have members. */
+static inlined int keep_members(kept_row *kept, int count, vf z, int at, float tau) {
+  kept->z[count] = z;
+  kept->at[count] = at;
+  return count + any_lane(!(z <= tau));
+}
+
+/* The largest x of each lane, of four times as many lanes where a work-item is alone: numbers with a place of their own.
+ * `asks`: for a row of y. */
+enum { STARTS = IS_ALONE ? 4 : 1 };
+static inlined float row_largest(room space, const source *x, long cols, vf most[STARTS], const bool asks, memory y,
+                                 long to) {
+  const long whole = IS_ALONE ? cols / (STARTS * LANES) * (STARTS * LANES) : 0;
+#pragma unroll
+  for (int j = 0; j < STARTS; ++j) most[j] = -INFINITY;
+  for (long i = 0; i < whole; i += STARTS * LANES)
+#pragma unroll
+    for (int j = 0; j < STARTS; ++j) {
+      most[j] = larger(most[j], load_all(x->of, x->at + i + j * LANES, x->dtype));
+      if (asks) ask_for(y, to + i + j * LANES, T);
+    }
+  FOR_ROW(i, n, cols - whole) most[0] = larger(most[0], first_or(source_n(x, whole + i, n), n, -INFINITY));
+  vf all = most[0];
+#pragma unroll
+  for (int j = 1; j < STARTS; ++j) all = larger(all, most[j]);
+  return row_max(max_of(all));
+}
+
 /* tau of x - base by Newton's method from the left: members are the z above tau, which grows to (their sum - 1) / (how many) until it grows no
- * more. Of fewer elements it comes out smaller, so that the largest ones of the lanes, `most`, give a start. A work-item alone keeps a short row's
- * vectors that have members of it: later ones are among them. */
-static inlined float sparse_tau(room space, const source *x, long cols, float base, vf most) {
-  const bool keeps = IS_ALONE && cols <= (KEPT - 1) * LANES;
+ * more. Of fewer elements it comes out smaller, so that the largest ones of the lanes, `most`, give a start. Later members are among those that a
+ * short row keeps: *count of them. `clears`: a short row of zeros goes to y, and x's next row at `after` is asked for. */
+static inlined float sparse_tau(room space, const source *x, long cols, float base, const vf most[STARTS],
+                                kept_row *kept, int *count, const bool clears, memory y, long to, long after) {
+  const bool keeps = keeps_row(cols);
   float tau = -1;
   members of;
-  vf kept[KEPT];
-  int count = 0;
+  int found = 0;
   do {
     members_by_lanes s = {{(vf)(0.0f), (vf)(0.0f)}, (vf)(0.0f)};
-    add_members(&s, most - base, tau);
+#pragma unroll
+    for (int j = 0; j < STARTS; ++j) add_members(&s, most[j] - base, tau);
     of = members_total(s);
   } while (tau_grows(of, &tau));
   if (keeps) FOR_ROW(i, n, cols) {
-    const vf z = first_or(source_n(x, i, n) - base, n, -INFINITY);
-    kept[count] = z;
-    count += any_lane(!(z <= tau));
+    found = keep_members(kept, found, first_or(source_n(x, i, n) - base, n, -INFINITY), (int)i, tau);
+    if (!clears) continue;
+    ask_for(x->of, after + i, T);
+    store_n(y, to + i, T, n, (vf)(0.0f));
   }
   do {
     members_by_lanes s = {{(vf)(0.0f), (vf)(0.0f)}, (vf)(0.0f)};
-    const int before = count;
-    count = 0;
-    for (int i = 0; i < before; ++i) {
-      const vf z = kept[i];
+    const int before = found;
+    found = 0;
+    for (int j = 0; j < before; ++j) {
+      const vf z = kept->z[j];
       add_members(&s, z, tau);
-      kept[count] = z;
-      count += any_lane(!(z <= tau));
+      found = keep_members(kept, found, z, kept->at[j], tau);
     }
     if (!keeps) FOR_ROW(i, n, cols) add_members(&s, first_or(source_n(x, i, n) - base, n, -INFINITY), tau);
     of = members_total(s);
   } while (tau_grows(of, &tau));
+  *count = found;
   return tau;
 }
 

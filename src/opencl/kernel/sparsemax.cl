@@ -2,25 +2,27 @@
 #include "rows.cl"
 #include "softmax.h"
 
+/* A NaN stays. */
+static inline vf positive(vf v) { return either(v <= 0, (vf)(0.0f), v); }
+
 __kernel void sparsemax_fwd(TENSOR(x), TENSOR(y), const softmax_numbers k) {
   ROOM
   const memory ys = memory_of(y);
   for (long r = row_first(); r < k.space.rows; r += row_step()) {
     const source from = {memory_of(x), row_offset(&k.space, &k.in[0], r), T};
     const long to = row_offset(&k.space, &k.out, r);
-    vf most = -INFINITY;
-    FOR_ROW(i, n, k.cols) {
-      ask_for(ys, to + i, T);
-      most = larger(most, first_or(source_n(&from, i, n), n, -INFINITY));
-    }
-    const float largest = row_max(max_of(most)), base = largest == -INFINITY ? 0 : largest;
-    const float tau = sparse_tau(space, &from, k.cols, base, most);
+    vf most[STARTS];
+    const float largest = row_largest(space, &from, k.cols, most, true, ys, to), base = largest == -INFINITY ? 0 : largest;
     const long after = row_offset(&k.space, &k.in[0], row_after(r, k.space.rows));
-    FOR_ROW(i, n, k.cols) {
-      const vf v = source_n(&from, i, n) - base - tau;
-      ask_for(from.of, after + i, T);
-      store_n(ys, to + i, T, n, either(v <= 0, (vf)(0.0f), v)); /* a NaN stays */
+    kept_row kept;
+    int count;
+    const float tau = sparse_tau(space, &from, k.cols, base, most, &kept, &count, true, ys, to, after);
+    if (keeps_row(k.cols) && !isnan(tau)) {
+      for (int j = 0; j < count; ++j)
+        store_n(ys, to + kept.at[j], T, k.cols - kept.at[j], positive(kept.z[j] - tau));
+      continue;
     }
+    FOR_ROW(i, n, k.cols) store_n(ys, to + i, T, n, positive(source_n(&from, i, n) - base - tau));
   }
 }
 

@@ -4,6 +4,11 @@
 #include "common.cl"
 
 #define VPAIR_START ((vpair){(vf)(0.0f), (vf)(0.0f)})
+/* Adds what FOR_SUMS() has added up. */
+static inlined void vpair_take(vpair *s, vf *part) {
+  *s = vpair_add(*s, *part);
+  *part = (vf)(0.0f);
+}
 /* The row's sum, in a kernel with ROOM: all its work-items give what they have. */
 #define row_total(v) pair_value(row_pair(pair_of(v)))
 
