@@ -71,27 +71,30 @@ void tigon_npu_driver(char *to, size_t size) {
     snprintf(to + used, size - used, " %d.%d.%d", version[0], version[1], version[2]);
 }
 
-static tigon_kernels with_aclnn;
+static tigon_kernels own, with_aclnn;
 
-static void add_aclnn(void) {
-  with_aclnn = tigon_ascend_kernels;
+static void fill_tables(void) {
+  own = tigon_ascend_kernels;
+  own.fused_moe_fwd.run = NULL, own.fused_moe_bwd.run = NULL; /* its grouped products are the simulator's alone */
+  own.fused_moe_fwd.workspace = NULL, own.fused_moe_bwd.workspace = NULL;
+  own.fused_moe_fwd.dtypes = own.fused_moe_bwd.dtypes = 0;
+  with_aclnn = own;
   with_aclnn.linear_fwd.run = ascend_linear_fwd;
   with_aclnn.linear_bwd.run = ascend_linear_bwd;
   with_aclnn.linear_fwd.dtypes = with_aclnn.linear_bwd.dtypes = TIGON_FLOATS;
-  if (!ascend_aclnn_attention()) return;
+  if (!ascend_aclnn() || !ascend_aclnn_attention()) return;
   with_aclnn.attention_fwd.run = ascend_attention_fwd;
   with_aclnn.attention_bwd.run = ascend_attention_bwd;
   with_aclnn.attention_fwd.dtypes = with_aclnn.attention_bwd.dtypes = TIGON_FLOATS;
 }
 
 static const tigon_kernels *const *npu_variants(void) {
-  static const tigon_kernels *const own[] = {&tigon_ascend_kernels, NULL}, *const more[] = {&with_aclnn, NULL};
+  static const tigon_kernels *const less[] = {&own, NULL}, *const more[] = {&with_aclnn, NULL};
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   const char *reason;
-  if (npu_count(&reason) == 0) return own + 1;
-  if (!ascend_aclnn()) return own;
-  pthread_once(&once, add_aclnn);
-  return more;
+  if (npu_count(&reason) == 0) return less + 1;
+  pthread_once(&once, fill_tables);
+  return ascend_aclnn() ? more : less;
 }
 
 /* "Ascend910B4-1" is a 910B4, "Ascend910_9392" a 910_93: the longest name of a part that it begins with. The kernels are those

@@ -1,4 +1,4 @@
-/* The kernels of Ascend: of the simulator, and of an NPU, which adds linear where its library has it. */
+/* The kernels of Ascend: of the simulator, and of an NPU, which adds linear where its library has it, and has no fused_moe. */
 #include "ascend/ascend.h"
 
 /* One launcher serves several operators. */
@@ -10,10 +10,6 @@
 /* Slots that have no kernel, and one that needs no workspace. */
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
-#define ascend_fused_moe_fwd NULL
-#define ascend_fused_moe_fwd_bytes NULL
-#define ascend_fused_moe_bwd NULL
-#define ascend_fused_moe_bwd_bytes NULL
 #define ascend_linear_fwd NULL
 #define ascend_linear_bwd NULL
 #define ascend_embedding_bwd_bytes NULL

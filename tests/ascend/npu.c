@@ -268,6 +268,7 @@ static void test_same_bits(void **state) {
   assert_int_equal(tigon_supports(npu, "linear", "fwd", TIGON_F32), !old);
   assert_int_equal(tigon_supports(npu, "fused_linear_cross_entropy", "bwd", TIGON_F32), !old);
   assert_int_equal(tigon_supports(npu, "attention", "fwd", TIGON_F32), !old);
+  assert_int_equal(tigon_supports(npu, "fused_moe", "fwd", TIGON_F32), 0);
   assert_string_equal(tigon_context_gemm(npu), old ? "none" : "aclnn: no grade");
   tigon_context_destroy(npu);
   tigon_context_destroy(simulator);
