@@ -99,7 +99,7 @@ AICORE int64_t part_cols(const moe_rows_state *s, int64_t n) { return s->parts =
 
 AICORE void load_chunk(moe_rows_state *s, int64_t j, int64_t n) {
   const moe_gate_arguments *a = s->a;
-  const int64_t dtype = a->made ? TIGON_F32 : a->dtype;
+  const int64_t dtype = a->made ? (int64_t)TIGON_F32 : a->dtype;
   const ub_f32 to = ring_now(&s->in);
   in_begin(&s->in);
   for (int i = 0; i < s->parts; ++i) {
