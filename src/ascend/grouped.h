@@ -7,7 +7,7 @@
 typedef struct ascend_groups {
   const int32_t *first; /* [experts + 2], in the device's memory */
   int64_t experts;
-  tigon_dtype dtype; /* of the rows and the experts' matrices */
+  tigon_dtype dtype; /* rows and matrices have it */
 } ascend_groups;
 
 /* to [slots, n] f32 = a [slots, k] times the row's expert's matrix. The matrix' element (column, term) is b's [column, term], or with

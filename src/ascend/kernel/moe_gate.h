@@ -9,8 +9,8 @@ typedef struct moe_rows_state {
   const moe_gate_arguments *a;
   int64_t pitch, used;         /* f32 elements from a chunk of gate to that of up; positions of slots with an expert */
   int64_t r, end, line;        /* the row, the end of the block's rows, and the row's place among the numbers on chip */
-  int parts;                   /* of a chunk in memory: 2 halves, or 1 with columns in turns */
-  ub_f32 slot, expert, weight; /* of MOE_LINES positions */
+  int parts;                   /* a chunk in memory is 2 halves, or 1 part with columns in turns */
+  ub_f32 slot, expert, weight; /* numbers of MOE_LINES positions */
   ring in, out, dw;            /* in: a chunk, its bias, d; out: a chunk, c */
   ub_f32 chunk, wide;          /* gate and up in f32; a widened bias */
   ub_f32 gate, up, even, odd;  /* parts of `chunk`, or gathered from it by byte offsets */
