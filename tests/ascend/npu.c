@@ -275,6 +275,25 @@ static void test_same_bits(void **state) {
   assert_int_equal(fake.alive(), 0);
 }
 
+/* Its products are missing. */
+static void test_refuses_fused_moe(void **state) {
+  (void)state;
+  tigon_context *npu = open_npu(&(tigon_context_desc){.device = "npu"});
+  void *memory;
+  assert_int_equal(tigon_alloc(npu, 64, &memory), TIGON_OK);
+  const tigon_tensor one = tigon_tensor_2d(memory, TIGON_F32, 1, 1);
+  const tigon_fused_moe_fwd_args args = {.x = one,
+                                         .idx = tigon_tensor_2d((char *)memory + 4, TIGON_I32, 1, 1),
+                                         .w = one,
+                                         .gate_up = tigon_tensor_3d((char *)memory + 8, TIGON_F32, 1, 2, 1),
+                                         .down = tigon_tensor_3d((char *)memory + 16, TIGON_F32, 1, 1, 1),
+                                         .y = tigon_tensor_2d((char *)memory + 20, TIGON_F32, 1, 1)};
+  assert_int_equal(tigon_fused_moe_fwd(npu, &args), TIGON_ERROR_UNSUPPORTED);
+  assert_string_equal(tigon_last_error(npu), "fused_moe_fwd: npu (dav-2201) has no kernel for f32");
+  tigon_free(npu, memory);
+  tigon_context_destroy(npu);
+}
+
 /* The caller's stream stays the caller's, and so does its current device. */
 static void test_leaves_the_caller_alone(void **state) {
   (void)state;
@@ -407,15 +426,11 @@ static void test_failures_at_the_end(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_not_there),
-      cmocka_unit_test(test_does_not_open),
-      cmocka_unit_test(test_asks_the_device),
-      cmocka_unit_test(test_kind_of_core),
-      cmocka_unit_test(test_absolute_path),
-      cmocka_unit_test(test_same_bits),
-      cmocka_unit_test(test_leaves_the_caller_alone),
-      cmocka_unit_test(test_failures_at_work),
-      cmocka_unit_test(test_time),
+      cmocka_unit_test(test_not_there),           cmocka_unit_test(test_does_not_open),
+      cmocka_unit_test(test_asks_the_device),     cmocka_unit_test(test_kind_of_core),
+      cmocka_unit_test(test_absolute_path),       cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_refuses_fused_moe),   cmocka_unit_test(test_leaves_the_caller_alone),
+      cmocka_unit_test(test_failures_at_work),    cmocka_unit_test(test_time),
       cmocka_unit_test(test_failures_at_the_end),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
