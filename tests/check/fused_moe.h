@@ -96,7 +96,8 @@ static inline moe_gated moe_gate(const check *k, const moe_case *m, num a, num b
   const num scale = made(1.5957691216057308, 1), cubic = made(0.07135481282647283, 1);
   const num square = times(u, u), inner = gelu ? times(u, plus(scale, times(cubic, square))) : u;
   const num steep = gelu ? plus(scale, times(exactly(3), times(cubic, square))) : one;
-  const num s = logistic(k, inner), rest = logistic(k, minus(inner)), value = times(down, times(u, s));
+  const num s = logistic(k, inner), rest = logistic(k, minus(inner)), product = times(u, s);
+  const num value = times(down, (num){product.v, product.e + check_flushed(k)}); /* a division of u may be flushed */
   const num slope = plus(s, times(times(u, times(s, rest)), steep));
   return (moe_gated){times(value, up), moe_through(times(times(times(down, by_mult), up), slope), a, -inf, clamp),
                      moe_through(value, b, -clamp, clamp)};
