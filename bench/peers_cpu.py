@@ -371,7 +371,9 @@ def evaluate(function, inputs, upstream):
 
 
 def in_double(function, inputs, upstream):
-    return evaluate(function, [t.detach().double().requires_grad_() for t in inputs], [t.double() for t in upstream])
+    """Without the graph, which may be larger than all else of a case."""
+    outputs, gradients = evaluate(function, [t.detach().double().requires_grad_() for t in inputs], [t.double() for t in upstream])
+    return [output.detach() for output in outputs], gradients
 
 
 def torch_calls(function, inputs, upstream, modes):

@@ -7,11 +7,11 @@
 /* What norm() takes off, of n numbers: log(sum of exp), or tau. */
 static inlined float find_stat(room space, bool sparse, const source *x, long n) {
   vf most[STARTS];
-  const float largest = row_largest(space, x, n, most, false, NULL, 0), base = largest == -INFINITY ? 0 : largest;
+  const float largest = row_largest(space, x, n, most, NULL), base = largest == -INFINITY ? 0 : largest;
   if (sparse) {
     kept_row kept;
     int count;
-    return base + sparse_tau(space, x, n, base, most, &kept, &count, false, NULL, 0, 0);
+    return base + sparse_tau(space, x, n, base, most, &kept, &count, NULL);
   }
   vpair sums = {(vf)(0.0f), (vf)(0.0f)};
   FOR_ROW(j, left, n) sums = vpair_add(sums, exp_to_64_of(first_or(source_n(x, j, left) - base, left, -INFINITY)));

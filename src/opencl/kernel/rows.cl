@@ -58,11 +58,16 @@ static inlined int keep_members(kept_row *kept, int count, vf z, int at, float t
   return count + any_lane(!(z <= tau));
 }
 
-/* The largest x of each lane, of four times as many lanes where a work-item is alone: numbers with a place of their own.
- * `asks`: for a row of y. */
+/* Where a row of y begins, and x's next row. */
+typedef struct row_places {
+  memory y;
+  long to, after;
+} row_places;
+
+/* The largest x of each lane, of four times as many lanes where a work-item is alone: numbers with a place of their own. The row of y is asked
+ * for; `out` may be NULL. */
 enum { STARTS = IS_ALONE ? 4 : 1 };
-static inlined float row_largest(room space, const source *x, long cols, vf most[STARTS], const bool asks, memory y,
-                                 long to) {
+static inlined float row_largest(room space, const source *x, long cols, vf most[STARTS], const row_places *out) {
   const long whole = IS_ALONE ? cols / (STARTS * LANES) * (STARTS * LANES) : 0;
 #pragma unroll
   for (int j = 0; j < STARTS; ++j) most[j] = -INFINITY;
@@ -70,7 +75,7 @@ static inlined float row_largest(room space, const source *x, long cols, vf most
 #pragma unroll
     for (int j = 0; j < STARTS; ++j) {
       most[j] = larger(most[j], load_all(x->of, x->at + i + j * LANES, x->dtype));
-      if (asks) ask_for(y, to + i + j * LANES, T);
+      if (out) ask_for(out->y, out->to + i + j * LANES, T);
     }
   FOR_ROW(i, n, cols - whole) most[0] = larger(most[0], first_or(source_n(x, whole + i, n), n, -INFINITY));
   vf all = most[0];
@@ -81,9 +86,9 @@ static inlined float row_largest(room space, const source *x, long cols, vf most
 
 /* tau of x - base by Newton's method from the left: members are the z above tau, which grows to (their sum - 1) / (how many) until it grows no
  * more. Of fewer elements it comes out smaller, so that the largest ones of the lanes, `most`, give a start. Later members are among those that a
- * short row keeps: *count of them. `clears`: a short row of zeros goes to y, and x's next row at `after` is asked for. */
+ * short row keeps: *count of them. A short row of y is zeros then, and x's next row is asked for; `out` may be NULL. */
 static inlined float sparse_tau(room space, const source *x, long cols, float base, const vf most[STARTS],
-                                kept_row *kept, int *count, const bool clears, memory y, long to, long after) {
+                                kept_row *kept, int *count, const row_places *out) {
   const bool keeps = keeps_row(cols);
   float tau = -1;
   members of;
@@ -96,9 +101,9 @@ static inlined float sparse_tau(room space, const source *x, long cols, float ba
   } while (tau_grows(of, &tau));
   if (keeps) FOR_ROW(i, n, cols) {
     found = keep_members(kept, found, first_or(source_n(x, i, n) - base, n, -INFINITY), (int)i, tau);
-    if (!clears) continue;
-    ask_for(x->of, after + i, T);
-    store_n(y, to + i, T, n, (vf)(0.0f));
+    if (!out) continue;
+    ask_for(x->of, out->after + i, T);
+    store_n(out->y, out->to + i, T, n, (vf)(0.0f));
   }
   do {
     members_by_lanes s = {{(vf)(0.0f), (vf)(0.0f)}, (vf)(0.0f)};

@@ -1,4 +1,5 @@
-/* Forward reads a row once for the largest x, once a round of Newton's method, and once for y; backward reads it twice. */
+/* Forward reads a row once for the largest x, and once more for what may be members; a long row once a round of Newton's method, and once for
+ * y. Backward reads it twice. */
 #include "rows.cl"
 #include "softmax.h"
 
@@ -7,22 +8,21 @@ static inline vf positive(vf v) { return either(v <= 0, (vf)(0.0f), v); }
 
 __kernel void sparsemax_fwd(TENSOR(x), TENSOR(y), const softmax_numbers k) {
   ROOM
-  const memory ys = memory_of(y);
   for (long r = row_first(); r < k.space.rows; r += row_step()) {
     const source from = {memory_of(x), row_offset(&k.space, &k.in[0], r), T};
-    const long to = row_offset(&k.space, &k.out, r);
+    const row_places out = {memory_of(y), row_offset(&k.space, &k.out, r),
+                            row_offset(&k.space, &k.in[0], row_after(r, k.space.rows))};
     vf most[STARTS];
-    const float largest = row_largest(space, &from, k.cols, most, true, ys, to), base = largest == -INFINITY ? 0 : largest;
-    const long after = row_offset(&k.space, &k.in[0], row_after(r, k.space.rows));
+    const float largest = row_largest(space, &from, k.cols, most, &out), base = largest == -INFINITY ? 0 : largest;
     kept_row kept;
     int count;
-    const float tau = sparse_tau(space, &from, k.cols, base, most, &kept, &count, true, ys, to, after);
+    const float tau = sparse_tau(space, &from, k.cols, base, most, &kept, &count, &out);
     if (keeps_row(k.cols) && !isnan(tau)) {
       for (int j = 0; j < count; ++j)
-        store_n(ys, to + kept.at[j], T, k.cols - kept.at[j], positive(kept.z[j] - tau));
+        store_n(out.y, out.to + kept.at[j], T, k.cols - kept.at[j], positive(kept.z[j] - tau));
       continue;
     }
-    FOR_ROW(i, n, k.cols) store_n(ys, to + i, T, n, positive(source_n(&from, i, n) - base - tau));
+    FOR_ROW(i, n, k.cols) store_n(out.y, out.to + i, T, n, positive(source_n(&from, i, n) - base - tau));
   }
 }
 
