@@ -61,7 +61,6 @@ int64_t ascend_fused_moe_bwd_bytes(tigon_queue *queue, const problem *p) {
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t cores_of(const tigon_queue *queue) { return ascend_of(queue)->soc->device.cores; }
-static int64_t blocks_of(const tigon_queue *queue, int64_t tasks) { return least(tasks, cores_of(queue)); }
 static int64_t words_of(const tigon_queue *queue) { return ascend_of(queue)->soc->device.onchip_bytes / 4; }
 static ascend_groups groups_of(const problem *p, const memory *m) {
   return (ascend_groups){(const int32_t *)(const void *)m->order.first, p->experts, p->dtype};
@@ -91,7 +90,7 @@ static tigon_status sort(tigon_queue *queue, const problem *p, const memory *m) 
   ascend_shares(queue, "position", m->order.position, slots, TIGON_I32);
   ascend_shares(queue, "idx", p->idx, slots, p->idx_dtype);
   ascend_shares(queue, "w", p->w.data, slots, p->w.dtype);
-  return ascend_launch(queue, "moe_slots", moe_slots, &a, blocks_of(queue, (slots - 1) / a.chunk + 1));
+  return ascend_launch(queue, "moe_slots", moe_slots, &a, ascend_blocks(queue, (slots - 1) / a.chunk + 1));
 }
 
 /* `to` [slots, cols] = rows of tokens by position. */
@@ -111,7 +110,7 @@ static tigon_status gather(tigon_queue *queue, const problem *p, const memory *m
   if (slots == 0 || p->cols == 0) return TIGON_OK;
   a.tile_rows = least(MOE_TILE_ROWS, room / round_up(a.tile_cols, 16));
   a.tile_rows = least(a.tile_rows, most(slots / cores_of(queue), 1));
-  return ascend_launch(queue, "moe_gather", moe_gather, &a, blocks_of(queue, (slots - 1) / a.tile_rows + 1));
+  return ascend_launch(queue, "moe_gather", moe_gather, &a, ascend_blocks(queue, (slots - 1) / a.tile_rows + 1));
 }
 
 static tigon_status multiply(tigon_queue *queue, const problem *p, const memory *m, const char *a,
@@ -170,7 +169,7 @@ static tigon_status combine(tigon_queue *queue, const problem *p, const memory *
                                       .bias_dtype = p->down_bias.dtype,
                                       .panel = least(room, round_up(p->cols, 16))};
   if (p->space.rows == 0 || p->cols == 0) return TIGON_OK;
-  return ascend_launch(queue, "moe_token_sums", moe_token_sums, &a, blocks_of(queue, p->space.rows));
+  return ascend_launch(queue, "moe_token_sums", moe_token_sums, &a, ascend_blocks(queue, p->space.rows));
 }
 
 /* to[e] = the sum of e's rows. */
@@ -190,7 +189,7 @@ static tigon_status sum_rows(tigon_queue *queue, const problem *p, const memory 
   if (!to.data || p->experts * cols == 0) return TIGON_OK;
   a.tile_rows = least(least(MOE_TILE, words_of(queue) / 8) / a.panel, MOE_TILE_ROWS);
   const int64_t tasks = p->experts * ((cols - 1) / a.panel + 1);
-  return ascend_launch(queue, "moe_expert_sums", moe_expert_sums, &a, blocks_of(queue, tasks));
+  return ascend_launch(queue, "moe_expert_sums", moe_expert_sums, &a, ascend_blocks(queue, tasks));
 }
 
 /* ---- forward ---- */
@@ -205,7 +204,7 @@ tigon_status ascend_fused_moe_fwd(tigon_queue *queue, const problem *p) {
   TIGON_TRY(sort(queue, p, &m));
   TIGON_TRY(gather(queue, p, &m, &p->x, m.x));
   TIGON_TRY(multiply(queue, p, &m, m.x, &p->gate_up, false, 2 * p->inner, p->cols, m.pre));
-  if (slots * p->inner > 0) TIGON_TRY(ascend_launch(queue, "moe_gate", moe_gate, &gate, blocks_of(queue, slots)));
+  if (slots * p->inner > 0) TIGON_TRY(ascend_launch(queue, "moe_gate", moe_gate, &gate, ascend_blocks(queue, slots)));
   TIGON_TRY(multiply(queue, p, &m, m.c, &p->down, false, p->cols, p->inner, m.shares));
   return combine(queue, p, &m, &p->y, true);
 }
@@ -225,7 +224,7 @@ static tigon_status slopes(tigon_queue *queue, const problem *p, const memory *m
   if (a.slots == 0) return TIGON_OK;
   if (made) TIGON_TRY(multiply(queue, p, m, m->x, &p->gate_up, false, 2 * p->inner, p->cols, m->pre));
   TIGON_TRY(multiply(queue, p, m, m->dy, &p->down, true, p->inner, p->cols, m->d));
-  return ascend_launch(queue, "moe_slopes", moe_slopes, &a, blocks_of(queue, a.slots));
+  return ascend_launch(queue, "moe_slopes", moe_slopes, &a, ascend_blocks(queue, a.slots));
 }
 
 tigon_status ascend_fused_moe_bwd(tigon_queue *queue, const problem *p) {

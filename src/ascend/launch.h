@@ -25,6 +25,11 @@ enum { ASCEND_SCRATCH_BYTES = 1 << 20 };
 
 static inline ascend_device *ascend_of(const tigon_queue *queue) { return queue->state; }
 
+/* The blocks of a launch of so many tasks. */
+static inline int64_t ascend_blocks(const tigon_queue *queue, int64_t tasks) {
+  return least(tasks, ascend_of(queue)->soc->device.cores);
+}
+
 /* Fills `about` from the part. */
 void ascend_describe(ascend_device *device);
 

@@ -71,9 +71,6 @@ static int64_t slab_bytes(const chunk *c) {
 static mta_band band_of(const chunk *c, int64_t planes, tigon_band rows) {
   return (mta_band){planes, rows.begin, rows_in(rows), c->panel};
 }
-static int64_t blocks_of(const tigon_queue *queue, int64_t tasks) {
-  return least(tasks, ascend_of(queue)->soc->device.cores);
-}
 /* Rows of a tensor. */
 static mta_planes tensor_of(const problem *p, const tigon_rows *rows, bool of_o) {
   return (mta_planes){ascend_space(of_o ? &p->out_space : &p->space), ascend_rows(rows), of_o ? p->rows : p->tokens, 0,
@@ -105,7 +102,7 @@ static int64_t g_column(const chunk *c) {
 
 static tigon_status rows(tigon_queue *queue, const mta_rows_arguments *a) {
   const int64_t tasks = a->band.planes * a->band.count;
-  return tasks > 0 ? ascend_launch(queue, "mta_rows", mta_rows, a, blocks_of(queue, tasks)) : TIGON_OK;
+  return tasks > 0 ? ascend_launch(queue, "mta_rows", mta_rows, a, ascend_blocks(queue, tasks)) : TIGON_OK;
 }
 
 /* What norm() is given. */
@@ -127,7 +124,7 @@ static tigon_status make_u(tigon_queue *queue, const chunk *c, bool known) {
   if (status != TIGON_OK || !strided(c) || tasks == 0) return status;
   const mta_stride_arguments pick = {
       .band = a.band, .from = u_of(c, 0), .to = u_of(c, c->u_taps), .cols = p->cols, .w = window_of(&p->w)};
-  return ascend_launch(queue, "mta_pick", mta_pick, &pick, blocks_of(queue, tasks));
+  return ascend_launch(queue, "mta_pick", mta_pick, &pick, ascend_blocks(queue, tasks));
 }
 
 /* c = the convolution of u, or the transpose's of g. */
@@ -160,7 +157,7 @@ static tigon_status convolve(tigon_queue *queue, const chunk *c, bool transposed
                                     .w = window_of(&p->w)};
   if (planes * count == 0) return TIGON_OK;
   const int64_t tasks = planes * ((count - 1) / a.rows + 1);
-  return ascend_launch(queue, "mta_convolve", mta_convolve, &a, blocks_of(queue, tasks));
+  return ascend_launch(queue, "mta_convolve", mta_convolve, &a, ascend_blocks(queue, tasks));
 }
 
 /* g = o's gradient, or norm'() of it at c. */
@@ -181,7 +178,7 @@ static tigon_status make_g(tigon_queue *queue, const chunk *c) {
                                        .to = g_of(c, tigon_window_span(&p->w) - p->w.padding),
                                        .cols = p->cols,
                                        .w = window_of(&p->w)};
-  return ascend_launch(queue, "mta_spread", mta_spread, &spread, blocks_of(queue, tasks));
+  return ascend_launch(queue, "mta_spread", mta_spread, &spread, ascend_blocks(queue, tasks));
 }
 
 static tigon_status make_o(tigon_queue *queue, const chunk *c) {
@@ -227,7 +224,7 @@ static tigon_status add_sums(tigon_queue *queue, const chunk *c) {
                                 .h = window_of(&p->h),
                                 .w = window_of(&p->w)};
   const int64_t lines = (a.of_weight ? c->weights / p->w.taps : 0) + (a.of_bias ? p->out : 0);
-  return lines > 0 ? ascend_launch(queue, "mta_sums", mta_sums, &a, blocks_of(queue, lines * a.count)) : TIGON_OK;
+  return lines > 0 ? ascend_launch(queue, "mta_sums", mta_sums, &a, ascend_blocks(queue, lines * a.count)) : TIGON_OK;
 }
 
 /* ---- chunks ---- */
@@ -262,7 +259,7 @@ static tigon_status bwd_chunk(tigon_queue *queue, chunk *c) {
 static tigon_status clear(tigon_queue *queue, const chunk *c, int64_t bytes) {
   const mta_clear_arguments a = {(gm_ptr)c->u, bytes / 4, c->panel};
   const int64_t tasks = (a.count - 1) / a.panel + 1;
-  return a.count > 0 ? ascend_launch(queue, "mta_clear", mta_clear, &a, blocks_of(queue, tasks)) : TIGON_OK;
+  return a.count > 0 ? ascend_launch(queue, "mta_clear", mta_clear, &a, ascend_blocks(queue, tasks)) : TIGON_OK;
 }
 
 static tigon_status each_chunk(tigon_queue *queue, chunk *c, tigon_status (*run)(tigon_queue *queue, chunk *c)) {

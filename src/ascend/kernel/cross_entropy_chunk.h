@@ -83,8 +83,7 @@ AICORE void chunk_done(state *s) {
 AICORE void load_weights(const state *s, tile t, int64_t c) {
   loads_after_vectors();
   load_f32(s->third, s->a->weight + (s->a->panel_begin + c) * 4, 1, t.cols);
-  sync_set(PIPE_MTE2, PIPE_V, 5);
-  sync_wait(PIPE_MTE2, PIPE_V, 5);
+  vectors_after_loads();
   const int64_t filled = round_up(t.cols, 8);
   if (filled < t.pitch) v_duplicate_f32(ub_at_f32(s->third, filled), 0, t.pitch - filled);
   sync_pipe(PIPE_V);

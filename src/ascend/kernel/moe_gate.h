@@ -113,14 +113,6 @@ AICORE void load_chunk(moe_rows_state *s, int64_t j, int64_t n) {
   in_ready(&s->in);
 }
 
-/* An f32 tile to the output's place, rounded to its dtype. */
-AICORE void put(int64_t dtype, ub_f32 to, ub_f32 from, int64_t n) {
-  if (dtype == TIGON_F32)
-    mul_scalar(to, from, 1, n);
-  else
-    narrow(dtype, to, from, n);
-}
-
 /* gate and up as pre has them, and pre itself to the output's place. */
 AICORE void take_chunk(const moe_rows_state *s, int64_t n) {
   const moe_gate_arguments *a = s->a;

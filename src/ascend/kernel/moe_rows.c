@@ -1,7 +1,6 @@
 /* fused_moe's rows outside of its gate: rows of tokens by position, sums over a token's choices, and over an expert's slots. */
 #include "ascend/kernel/column_sums.h"
 #include "ascend/kernel/moe_words.h"
-#include "ascend/kernel/ordered.h"
 
 /* ---- rows of tokens by position: they go in and out through the same buffer ---- */
 
@@ -98,10 +97,7 @@ AICORE_KERNEL(moe_token_sums, moe_token_sums_arguments) {
       duplicate(s.sum, 0, n);
       for (int64_t k = 0; k < a->top_k; ++k) add_choice(&s, t * a->top_k + k, c, n);
       out_begin(&s.out);
-      if (a->dtype == TIGON_F32)
-        mul_scalar(ring_now(&s.out), s.sum, 1, n);
-      else
-        narrow(a->dtype, ring_now(&s.out), s.sum, n);
+      put(a->dtype, ring_now(&s.out), s.sum, n);
       out_ready(&s.out);
       store(a->dtype, row_at(&a->space, &a->to, size, t, c), ring_now(&s.out), 1, n);
       out_done(&s.out);

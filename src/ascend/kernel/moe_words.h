@@ -3,12 +3,8 @@
 #define TIGON_ASCEND_KERNEL_MOE_WORDS_H
 
 #include "ascend/kernel/moe.h"
+#include "ascend/kernel/ordered.h"
 #include "ascend/kernel/scalar.h"
-
-AICORE void vectors_after_loads(void) {
-  sync_set(PIPE_MTE2, PIPE_V, 5);
-  sync_wait(PIPE_MTE2, PIPE_V, 5);
-}
 
 /* The first of `count` words of global memory; `room` keeps all of them. */
 AICORE int64_t moe_word(ub_f32 room, gm_ptr from, int64_t count) {
@@ -37,6 +33,14 @@ AICORE ub_f32 moe_weights(int64_t dtype, ub_f32 wide, ub_f32 raw, int64_t n) {
 AICORE int64_t moe_expert(int64_t dtype, ub_f32 indices, int64_t i, int64_t experts) {
   const int64_t e = s_read_index(dtype, indices, i);
   return e >= 0 && e < experts ? e : experts;
+}
+
+/* An f32 tile to the output's place, rounded to its dtype. */
+AICORE void put(int64_t dtype, ub_f32 to, ub_f32 from, int64_t n) {
+  if (dtype == TIGON_F32)
+    mul_scalar(to, from, 1, n);
+  else
+    narrow(dtype, to, from, n);
 }
 
 /* Rows that lie end to end. */

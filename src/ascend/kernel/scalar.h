@@ -25,6 +25,10 @@ AICORE void loads_after_scalar(void) {
   sync_set(PIPE_S, PIPE_MTE2, 5);
   sync_wait(PIPE_S, PIPE_MTE2, 5);
 }
+AICORE void vectors_after_loads(void) {
+  sync_set(PIPE_MTE2, PIPE_V, 5);
+  sync_wait(PIPE_MTE2, PIPE_V, 5);
+}
 AICORE void loads_after_vectors(void) {
   sync_set(PIPE_V, PIPE_MTE2, 5);
   sync_wait(PIPE_V, PIPE_MTE2, 5);

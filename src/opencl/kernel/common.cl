@@ -249,7 +249,7 @@ static inline long row_offset(const tigon_row_space *space, const cl_pitch *pitc
   _Pragma("unroll") for (int left_ = 0; left_ < 2; ++left_)                                   \
   for (long at_ = left_ ? (cols) / (4 * LANES) * (4 * LANES) : 0, step_ = left_ ? LANES : 4 * LANES; \
        left_ ? at_ < (cols) : at_ + step_ <= (cols); at_ += step_, add)                       \
-  _Pragma("unroll") for (long i = at_, n = left_ ? (cols)-at_ : LANES; i < at_ + (left_ ? LANES : 4 * LANES); i += LANES)
+  _Pragma("unroll") for (long i = at_, n = left_ ? (cols)-at_ : LANES; i < at_ + step_; i += LANES)
 #else
 #define FOR_SUMS(i, n, cols, add) \
   for (long i = row_lane() * LANES, n = (cols)-i; i < (cols); i += GROUP * LANES, n = (cols)-i, add)

@@ -20,7 +20,7 @@ static inlined float find_stat(room space, bool sparse, const source *x, long n)
 }
 static inline vf norm_of(bool sparse, vf x, float stat) {
   const vf z = x - (!sparse && stat == -INFINITY ? 0 : stat);
-  return sparse ? either(z <= 0, (vf)(0.0f), z) : exp_to_64_of(z);
+  return sparse ? positive(z) : exp_to_64_of(z);
 }
 
 /* to = norm'(q), and 0 from n to cols; `normal`: p is norm() already. A NaN in p is of the support, and makes the mean one. */

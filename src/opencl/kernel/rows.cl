@@ -11,6 +11,9 @@ typedef struct source {
 } source;
 static inline vf source_n(const source *s, long i, long n) { return load_n(s->of, s->at + i, s->dtype, n); }
 
+/* 0 where v is not above it. A NaN stays. */
+static inline vf positive(vf v) { return either(v <= 0, (vf)(0.0f), v); }
+
 /* Vectors that a work-item with a row of its own keeps, in private memory. */
 enum { KEPT = IS_ALONE ? 4096 / LANES + 1 : 1 };
 

@@ -3,9 +3,6 @@
 #include "rows.cl"
 #include "softmax.h"
 
-/* A NaN stays. */
-static inline vf positive(vf v) { return either(v <= 0, (vf)(0.0f), v); }
-
 __kernel void sparsemax_fwd(TENSOR(x), TENSOR(y), const softmax_numbers k) {
   ROOM
   for (long r = row_first(); r < k.space.rows; r += row_step()) {
