@@ -43,11 +43,12 @@ static attention_turns turns_of(const tigon_queue *queue, int64_t tiles, int64_t
 }
 
 /* Under a causal mask: pairs of tiles, where they leave few SMs idle in the last round; else those of all heads that have most to do are
- * first. */
+ * first. So they are, too, where only blocks that began with a shorter one get a second tile: it is one of the shortest. */
 static void pair(const tigon_queue *queue, attention_turns *turns) {
   const int64_t places = cuda_of(queue)->desc.cores / turns->parts,
                 pairs = cuda_ceil_div(turns->tiles, 2) * turns->heads;
-  turns->paired = pairs < places || 10 * pairs >= 9 * places * cuda_ceil_div(pairs, places);
+  const bool even = pairs < places || 10 * pairs >= 9 * places * cuda_ceil_div(pairs, places);
+  turns->paired = even && (int64_t)(turns->tiles + 1) * turns->heads > 2 * places;
   if (!turns->paired) turns->section = turns->heads;
 }
 
@@ -162,11 +163,12 @@ static tigon_status launch_sinks(tigon_queue *queue, const tigon_attention_bwd_p
 /* Do tiles of keys have unlike work, so that pairs have alike? */
 static bool in_pairs(const tigon_attention_bwd_problem *p) { return p->causal && p->window == 0; }
 
-/* Blocks that share a tile of keys: two, where one sequence's tiles leave half of the SMs idle. The batch does not count, so that it does
- * not decide the bits. */
-static int key_parts(const tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+/* Blocks that share a tile of keys: two, where one sequence's tiles leave half of the SMs idle, and the longest has enough steps to be worth
+ * the exchange. The batch does not count, so that it does not decide the bits. */
+static int key_parts(const tigon_queue *queue, const tigon_attention_bwd_problem *p, int dim) {
   const int64_t tiles = cuda_ceil_div(p->keys, ATTENTION_WGMMA_BWD_ROWS), turns = in_pairs(p) ? (tiles + 1) / 2 : tiles;
-  return 2 * turns * p->k.heads <= cuda_of(queue)->desc.cores ? 2 : 1;
+  const int64_t steps = cuda_ceil_div(p->tokens, ATTENTION_WGMMA_BWD_COLS(dim, true)) * (p->q.heads / p->k.heads);
+  return steps >= ATTENTION_SHARED_STEPS && 2 * turns * p->k.heads <= cuda_of(queue)->desc.cores ? 2 : 1;
 }
 
 /* dk and dv, or dq, by tiles of keys or of queries. a and b are k and v, or q and do. */
@@ -181,7 +183,7 @@ static tigon_status launch_bwd_wgmma(tigon_queue *queue, const tigon_attention_b
   const int64_t group = p->q.heads / p->k.heads, shared_bytes = ATTENTION_WGMMA_BWD_SHARED(dim, of_keys);
   attention_turns turns = turns_of(queue, cuda_ceil_div(row_count, ATTENTION_WGMMA_BWD_ROWS), p->batch * rows[0]->heads,
                                    of_keys ? 1 : group, 4 * col_count * p->head_dim * (of_keys ? group : 1),
-                                   of_keys ? key_parts(queue, p) : 1);
+                                   of_keys ? key_parts(queue, p, dim) : 1);
   if (of_keys && in_pairs(p)) pair(queue, &turns);
   cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_BWD_THREADS, (int)shared_bytes);
   shape.awaits = true;

@@ -62,6 +62,7 @@ enum {
   ATTENTION_WGMMA_BWD_GROUPS = 2,
   ATTENTION_WGMMA_BWD_ROWS = 64 * ATTENTION_WGMMA_BWD_GROUPS,
   ATTENTION_WGMMA_BWD_THREADS = 128 * (1 + ATTENTION_WGMMA_BWD_GROUPS),
+  ATTENTION_SHARED_STEPS = 16, /* steps of a tile that two blocks share, at least */
 };
 #define ATTENTION_WGMMA_BWD_COLS(dim, of_keys) ((of_keys) && (dim) == 128 ? 64 : 128)
 #define ATTENTION_WGMMA_BWD_STAGES(dim, of_keys) ((dim) == 128 && !(of_keys) ? 2 : 3)

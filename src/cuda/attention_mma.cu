@@ -48,10 +48,10 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
     if (begin_key < end_key) {
       fetch_tile<T, DIM, ROWS, THREADS>(q_tile, q, t0, count, walk.wide);
       fetch(k_tiles, k, begin_key);
+      fetch(v_tiles, v, begin_key);
       cp_async_wait();
       __syncthreads();
       fetch(k_tiles + TILE * DIM, k, begin_key + TILE);
-      fetch(v_tiles, v, begin_key);
       m.scores(q_tile, k_tiles, s);
     }
     int turn = 0;
@@ -65,7 +65,7 @@ __device__ inline void attention_fwd(const attention_problem &p, const attention
       __syncthreads();
       fetch(k_tiles + turn * TILE * DIM, k, y0 + 2 * TILE);
       fetch(v_tiles + (turn ^ 1) * TILE * DIM, v, y0 + TILE);
-      m.scores(q_tile, k_tiles + (turn ^ 1) * TILE * DIM, next); /* scores of no tile, after the last */
+      if (y0 + TILE < end_key) m.scores(q_tile, k_tiles + (turn ^ 1) * TILE * DIM, next);
       soften(m, map, mask.masked, begin, end, s, max, sum, factor);
       m.gather(s, v_tiles + turn * TILE * DIM, mask, careful, begin, end, factor, acc);
 #pragma unroll
