@@ -68,12 +68,22 @@ __device__ inline void ce_rows(const ce_problem &p, const ce_walk &walk) {
   auto again = [&](int k, int64_t i) { return HELD ? held[k * CE_THREADS] : load_pack(x, i); };
 
   if (reads) {
+    const float top = s.top, sum = s.sum;
     row_all<PLAIN>(t, cl, map, space, s);
     if (p.argmax && label >= 0) {
+      const bool nan = s.sum != s.sum, has_it = nan ? sum != sum : top == s.top;
       int64_t found = INT64_MAX;
       int k = 0;
-      for (int64_t i = first; i < x.count && found == INT64_MAX; i += stride, ++k)
-        found = find_column(x, i, again(k, i), s.sum != s.sum ? NAN : s.top);
+      for (int64_t i = first; has_it && i < x.count && found == INT64_MAX; i += CE_GROUP * stride, k += CE_GROUP) {
+        uint4 v[CE_GROUP];
+#pragma unroll
+        for (int j = 0; j < CE_GROUP; ++j)
+          if (i + j * stride < x.count) v[j] = again(k + j, i + j * stride);
+#pragma unroll
+        for (int j = 0; j < CE_GROUP; ++j)
+          if (found == INT64_MAX && i + j * stride < x.count)
+            found = find_column(x, i + j * stride, v[j], nan ? NAN : s.top);
+      }
       found = row_first(t, cl, space, found);
       if (lead) p.argmax[r] = found;
     }
