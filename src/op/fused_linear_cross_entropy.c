@@ -22,10 +22,12 @@ typedef tigon_fused_linear_cross_entropy_args arguments;
 
 /* ---- workspace ---- */
 
-enum { LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, PARKED_PANELS = 8, MOST_FOLDS = 4 };
+enum { LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, MOST_FOLDS = 4 };
+enum { PARKED_PANELS = 8, PARKED_COLUMNS = 2048 /* at least so many panels, of at most so many */ };
 enum {
-  GOOD_LIMIT = 511 << 20 /* bytes of a chunk of groups, or with a teacher's logits */,
-  JOINED_COLUMNS = 1024 /* columns of hidden */
+  GOOD_LIMIT = 511 << 20,   /* bytes of a chunk of groups, or with a teacher's logits */
+  GROUP_LIMIT = 1023 << 20, /* the same of one group */
+  JOINED_COLUMNS = 1024     /* columns of hidden */
 };
 
 static bool is_short(const gradient *g) { return g->dtype == TIGON_F16 || g->dtype == TIGON_BF16; }
@@ -118,7 +120,11 @@ static size_t park_bytes(const fused *f, int64_t cols) {
   return lines((size_t)f->rows * (size_t)cols * tigon_dtype_size(f->dtype));
 }
 
-static int64_t parked_columns(const fused *f) { return (f->vocab + PARKED_PANELS - 1) / PARKED_PANELS; }
+/* Columns of a parked panel: enough for a product to fill a GPU. */
+static int64_t parked_columns(const fused *f) {
+  const int64_t share = (f->vocab + PARKED_PANELS - 1) / PARKED_PANELS;
+  return whole_lines(f->vocab, share < PARKED_COLUMNS ? share : PARKED_COLUMNS);
+}
 
 /* Bytes beyond the fixed ones with which any call works, and with which it works well. */
 static size_t least_bytes(const fused *f) {
@@ -134,7 +140,9 @@ static int64_t good_chunk(const fused *f, size_t row) {
   const int64_t item =
       in_groups(f) && f->rows > 0 ? f->more.middle->of->length * (f->more.middle->of_pairs ? 2 : 1) : 0;
   const int64_t rows = item > chunk ? item : item > 0 ? chunk / item * item : chunk;
-  return rows <= most ? rows : most < 1 ? 1 : most < chunk ? most : chunk;
+  if (rows <= most) return rows;
+  if (item > 0 && item <= GROUP_LIMIT / (int64_t)row) return item > most ? item : most / item * item;
+  return most < 1 ? 1 : most < chunk ? most : chunk;
 }
 
 static size_t good_bytes(const fused *f) {
@@ -156,21 +164,36 @@ static chunk_space space_in(const fused *f, int64_t cols, char *workspace, size_
                        workspace + chunk_bytes(f, chunk, cols)};
 }
 
-/* Parks the dlogits of all classes, with more folds than one those of the last. */
+/* Parks the dlogits of all classes, the first panel's in the workspace. With more folds than one those of the last classes are, as many as
+ * dweight has room for, and all of the workspace is the chunk's. */
 static bool park(fused *f, char *workspace, size_t bytes, int64_t most_folds) {
   if (!can_park(f, most_folds)) return false;
-  const int64_t folds = folds_of(f), share = folds > 1 ? 4 : 2;
-  const int64_t most = (int64_t)(bytes / (size_t)share / ((size_t)f->rows * tigon_dtype_size(f->dtype)));
-  const int64_t good = parked_columns(f), cols = whole_lines(f->vocab, most < good ? most : good);
-  const size_t first = park_bytes(f, cols);
+  const int64_t folds = folds_of(f), good = parked_columns(f);
+  const int64_t fit = (int64_t)(bytes / 2 / ((size_t)f->rows * tigon_dtype_size(f->dtype)));
+  const int64_t cols = folds > 1 || fit >= good ? good : whole_lines(f->vocab, fit);
+  const size_t first = folds > 1 ? 0 : park_bytes(f, cols);
   const chunk_space space = space_in(f, f->vocab, workspace + first, bytes - first);
   if (cols == 0 || space.rows == 0) return false;
+  /* Before the last panel dweight has room for as many. */
+  const int64_t last = (f->vocab - 1) / cols * cols, before = last / cols / folds;
+  if (folds > 1 && before == 0) return false;
   f->park_folds = folds;
   f->park_cols = cols;
-  const int64_t last = last_parked(f);
-  f->park_begin = last - last / cols / folds * cols;
-  f->park = workspace;
+  f->park_begin = last - (folds > 1 ? before - 1 : before) * cols;
+  f->park = folds > 1 ? NULL : workspace;
   f->whole = space;
+  return true;
+}
+
+/* Where panels of all rows are as wide as those with sums: they need none. */
+static bool sum_at_once(fused *f, char *workspace, size_t bytes) {
+  const int64_t row = (int64_t)(bytes / row_bytes(f, 1, false)), most = f->kept ? row / f->kept : 0;
+  const int64_t cols = whole_lines(f->panels_end, most);
+  const chunk_space space = space_in(f, cols, workspace, bytes);
+  if (cols < f->panel || space.rows < f->kept) return false;
+  f->dweight.sums = NULL;
+  f->panel = cols;
+  f->part = space;
   return true;
 }
 
@@ -188,9 +211,10 @@ static void schedule(fused *f, char *workspace, size_t bytes) {
   }
   if (park(f, workspace, bytes, MOST_FOLDS)) f->panels_end = f->park_begin;
   /* Half of the memory for the sums; least_bytes() has seen to it that one column's sums and one logit fit. */
-  const size_t column = (size_t)f->width * sizeof(float), logit = row_bytes(f, 1, false);
-  const size_t most = (bytes - 4 * LINE) / 2 / (column > logit ? column : logit), end = (size_t)f->panels_end;
+  const size_t column = (size_t)f->width * sizeof(float), logit = row_bytes(f, 1, false), end = (size_t)f->panels_end;
+  const size_t most = (bytes - 4 * LINE) / 2 / (column > logit ? column : logit);
   f->panel = whole_lines(f->panels_end, (int64_t)(most < 1 ? 1 : most < end ? most : end));
+  if (sum_at_once(f, workspace, bytes)) return;
   const size_t sums = sums_bytes(f, f->panel);
   f->part = space_in(f, f->panel, workspace + sums, bytes - sums);
 }

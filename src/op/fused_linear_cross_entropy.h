@@ -121,7 +121,7 @@ struct fused {
   /* Parked panels of dlogits, of [rows, park_cols] but for the last, have the classes from park_begin on; park_cols 0: there are
    * none. Each takes the room of park_folds times as many rows of dweight, and lies there before the first that is made. */
   int64_t park_cols, park_begin, park_folds;
-  char *park; /* the first panel, for which dweight has no room */
+  char *park; /* the first panel, for which dweight has no room; NULL: it has */
   /* The group and the chunk at work. */
   row_group group;
   const chunk_space *space;

@@ -312,8 +312,8 @@ static tigon_status make_dhidden(fused *f, const chunk *c, run w, const char *dl
 /* The panel of classes from `from` on, [rows, its classes]. Only dweight of panels before it is written to its room. */
 static char *parked_at(const fused *f, int64_t from) {
   const int64_t last = last_parked(f);
-  return from == f->park_begin ? f->park
-                               : gradient_of(&f->dweight, last - f->park_folds * (last - from + f->park_cols));
+  if (f->park && from == f->park_begin) return f->park;
+  return gradient_of(&f->dweight, last - f->park_folds * (last - from + f->park_cols));
 }
 
 static tigon_status park(fused *f, run w, const char *dlogits) {

@@ -45,13 +45,12 @@ static size_t ask(tigon_context *context, const tigon_fused_linear_cross_entropy
   return good;
 }
 
-/* Beside a chunk lies one panel of eight of dlogits that dweight has no room for. Where it has room for none, all sums would, and
- * logits of all rows take less. */
+/* Beside a chunk lies one panel of dlogits that dweight has no room for, of 64 of 800 classes. Where it has room for none, all sums would,
+ * and logits of all rows take less. */
 static void test_parking(void **state) {
   tigon_context *context = *state;
   tigon_fused_linear_cross_entropy_args a = parking();
-  const size_t all = (size_t)ROWS * CLASSES * 2, chunk = (size_t)CHUNK * CLASSES * 2,
-               panel = (size_t)ROWS * (CLASSES / 8) * 2;
+  const size_t all = (size_t)ROWS * CLASSES * 2, chunk = (size_t)CHUNK * CLASSES * 2, panel = (size_t)ROWS * 64 * 2;
   const size_t whole = ask(context, &a) - chunk - panel + all;
   device.copy_rows = NULL;
   assert_int_equal(ask(context, &a), whole);
@@ -67,12 +66,14 @@ static void test_parking(void **state) {
   device.host_memory = false;
 }
 
-/* Sequences are whole in a chunk, unless the logits of one take more than GOOD_LIMIT of src/op/fused_linear_cross_entropy.c. */
+/* Sequences are whole in a chunk, unless the logits of one take more than GROUP_LIMIT of src/op/fused_linear_cross_entropy.c. */
 static void test_sequences(void **state) {
   static const struct {
     int64_t length, classes, rows;
   } each[] = {{1000, 64000, 2000},
               {3000, 64000, 3000},
+              {3000, 128000, 3000},
+              {1000, 300000, 1000},
               {5000, 128000, CHUNK},
               {5000, 256000, 1046},
               {5000, INT64_C(300000000) / 64 * 64, 1}};
