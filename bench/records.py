@@ -8,6 +8,7 @@ import datetime
 import os
 import pathlib
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -76,7 +77,8 @@ def place(options, name):
 
 
 def rounded(name, value):
-    return f"{value:.{DIGITS.get(name, MOST_DIGITS)}g}" if isinstance(value, float) else value
+    """1.05e9 for 1.05e+09, which is a fortieth of a record."""
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.{DIGITS.get(name, MOST_DIGITS)}g}") if isinstance(value, float) else value
 
 
 def write(path, head, columns, rows):
@@ -129,10 +131,10 @@ def by_case(rows):
 
 
 def cases(*names):
-    """Cases of some records, on warm memory; the last record counts where two have the same."""
+    """Cases of some records, on warm memory; the newest record counts where several have the same."""
     found = {}
-    for name in names:
-        for row in by_case(read(RESULTS / f"{name}.csv")[1]):
+    for _, rows in sorted((read(RESULTS / f"{name}.csv") for name in names), key=lambda record: record[0]["date"]):
+        for row in by_case(rows):
             if row.get("memory", "warm") == "warm":
                 found[row["op"], row["mode"], row["dtype"], row["shape"]] = row
     return list(found.values())
