@@ -43,23 +43,33 @@ typedef struct heads {
   long x, y, x_step, y_step, count;
 } heads;
 
-/* n pairs from i on of each head. */
-static inlined void turn(const rope_numbers *k, const tables *of, heads h, long i, long n) {
-  const vf c = of_pairs(k, of, of->cosine, i, n), s = of_pairs(k, of, of->sine, i, n) * k->sign;
-  for (; k->interleaved && h.count > 0; --h.count, h.x += h.x_step, h.y += h.y_step) {
-    const long x = h.x + 2 * i, y = h.y + 2 * i;
-    vf low = load_n(h.from, x, T, 2 * n), high = load_n(h.from, x + LANES, T, 2 * n - LANES);
-    const vf u = (vf)(low.even, high.even), v = (vf)(low.odd, high.odd);
-    const vf a = fma(-v, s, u * c), b = fma(u, s, v * c);
-    low.even = a.lo, low.odd = b.lo, high.even = a.hi, high.odd = b.hi;
-    store_n(h.to, y, T, 2 * n, low);
-    store_n(h.to, y + LANES, T, 2 * n - LANES, high);
+/* n pairs from i on of each head, in `wide` vectors. */
+static inlined void turn(const rope_numbers *k, const tables *of, heads h, long i, long n, const int wide) {
+  vf c[ROPE_WIDE], s[ROPE_WIDE];
+#pragma unroll
+  for (int w = 0; w < wide; ++w) {
+    c[w] = of_pairs(k, of, of->cosine, i + w * LANES, n - w * LANES);
+    s[w] = of_pairs(k, of, of->sine, i + w * LANES, n - w * LANES) * k->sign;
   }
-  for (; h.count > 0; --h.count, h.x += h.x_step, h.y += h.y_step) {
-    const vf u = load_n(h.from, h.x + i, T, n), v = load_n(h.from, h.x + k->pairs + i, T, n);
-    store_n(h.to, h.y + i, T, n, fma(-v, s, u * c));
-    store_n(h.to, h.y + k->pairs + i, T, n, fma(u, s, v * c));
-  }
+  for (; k->interleaved && h.count > 0; --h.count, h.x += h.x_step, h.y += h.y_step)
+#pragma unroll
+    for (int w = 0; w < wide; ++w) {
+      const long x = h.x + 2 * (i + w * LANES), y = h.y + 2 * (i + w * LANES), left = 2 * (n - w * LANES);
+      vf low = load_n(h.from, x, T, left), high = load_n(h.from, x + LANES, T, left - LANES);
+      const vf u = (vf)(low.even, high.even), v = (vf)(low.odd, high.odd);
+      const vf a = fma(-v, s[w], u * c[w]), b = fma(u, s[w], v * c[w]);
+      low.even = a.lo, low.odd = b.lo, high.even = a.hi, high.odd = b.hi;
+      store_n(h.to, y, T, left, low);
+      store_n(h.to, y + LANES, T, left - LANES, high);
+    }
+  for (; h.count > 0; --h.count, h.x += h.x_step, h.y += h.y_step)
+#pragma unroll
+    for (int w = 0; w < wide; ++w) {
+      const long at = i + w * LANES, left = n - w * LANES;
+      const vf u = load_n(h.from, h.x + at, T, left), v = load_n(h.from, h.x + k->pairs + at, T, left);
+      store_n(h.to, h.y + at, T, left, fma(-v, s[w], u * c[w]));
+      store_n(h.to, h.y + k->pairs + at, T, left, fma(u, s[w], v * c[w]));
+    }
 }
 static inline void pass(const tables *of, heads h, long i, long n) {
   for (; h.count > 0; --h.count, h.x += h.x_step, h.y += h.y_step)
@@ -70,7 +80,7 @@ static inline long head_at(const rope_numbers *k, const rope_heads *h, long r, l
   return r / k->tokens * h->batch + r % k->tokens * h->token + head * h->head;
 }
 
-/* A work-item has one vector of many heads, so that it reads the tables once. */
+/* A work-item has one vector of many heads, so that it reads the tables once. One alone has several, so that it goes through memory in order. */
 static inline void turn_heads(const rope_numbers *k, const tables *of, memory from, const rope_heads *in, memory to,
                               const rope_heads *out, long r) {
   const long turned = (k->pairs + LANES - 1) / LANES, rest = k->head_dim - 2 * k->pairs;
@@ -79,12 +89,15 @@ static inline void turn_heads(const rope_numbers *k, const tables *of, memory fr
   if (first >= beside || first >= in->heads) return;
   const heads h = {from, to, head_at(k, in, r, first), head_at(k, out, r, first), beside * in->head,
                    beside * out->head, (in->heads - first + beside - 1) / beside};
-  for (long vector = row_lane() % side; vector < each; vector += side) {
+  long vector = row_lane() % side;
+  for (; IS_ALONE && (vector + ROPE_WIDE) * LANES <= k->pairs; vector += ROPE_WIDE)
+    turn(k, of, h, vector * LANES, ROPE_WIDE * LANES, ROPE_WIDE);
+  for (; vector < each; vector += side) {
     const long i = vector * LANES, past = (vector - turned) * LANES;
     if (i + LANES <= k->pairs)
-      turn(k, of, h, i, LANES);
+      turn(k, of, h, i, LANES, 1);
     else if (vector < turned)
-      turn(k, of, h, i, k->pairs - i);
+      turn(k, of, h, i, k->pairs - i, 1);
     else
       pass(of, h, 2 * k->pairs + past, rest - past);
   }

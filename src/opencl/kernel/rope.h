@@ -3,7 +3,7 @@
 
 #include "shared.h"
 
-enum { ROPE_AXES = 3 };
+enum { ROPE_AXES = 3, ROPE_WIDE = 4 /* vectors of pairs that a work-item alone has at a time */ };
 
 /* Elements of a [batch, tokens, heads, head_dim] tensor from one to the next. */
 typedef struct rope_heads {
