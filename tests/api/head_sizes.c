@@ -134,8 +134,27 @@ static void test_pairs(void **state) {
   assert_int_equal(good[2], good[0]);
 }
 
+/* Pairs of 2 x 1024 tokens have 512 MiB with 128256 classes, and with more of them still a chunk of their own. */
+static void test_long_vocabularies(void **state) {
+  float number;
+  for (int i = 0; i < 2; ++i) {
+    const int64_t vocab = i ? 152064 : 128256;
+    size_t good;
+    const tigon_fused_linear_preference_fwd_args a = {.hidden = tigon_tensor_3d(NULL, TIGON_BF16, 8, 1024, WIDTH),
+                                                      .weight = tigon_tensor_2d(NULL, TIGON_BF16, vocab, WIDTH),
+                                                      .labels = tigon_tensor_1d(NULL, TIGON_I32, 8192),
+                                                      .loss = tigon_tensor_1d(&number, TIGON_F32, 1),
+                                                      .logprob = tigon_tensor_1d(NULL, TIGON_F32, 8192),
+                                                      .dweight = tigon_tensor_2d(NULL, TIGON_F32, vocab, WIDTH)};
+    if (tigon_fused_linear_preference_fwd_workspace(*state, &a, NULL, &good) != TIGON_OK)
+      fail_msg("%s", tigon_last_error(*state));
+    assert_in_range(good, (size_t)(2048 * 2 * vocab), (size_t)(i ? 600 : 512) << 20);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_parking), cmocka_unit_test(test_sequences),
-                                     cmocka_unit_test(test_wide_logits), cmocka_unit_test(test_pairs)};
+                                     cmocka_unit_test(test_wide_logits), cmocka_unit_test(test_pairs),
+                                     cmocka_unit_test(test_long_vocabularies)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -25,21 +25,17 @@ typedef struct streams {
   long at[MHC_TERMS];
 } streams;
 /* `count` rows from i on of x's streams, and f's row after them. */
-static inlined streams inputs(const mhc_mix_numbers *k, memory x, const cl_pitch *x_pitch, memory f,
-                              const cl_pitch *f_pitch, long t, long i, const int count) {
-  streams to;
+static inlined void inputs(streams *to, const mhc_mix_numbers *k, memory x, const cl_pitch *x_pitch, memory f,
+                           const cl_pitch *f_pitch, long t, long i, const int count) {
   for (int q = 0; q < count; ++q) {
     const bool of_x = i + q < k->in;
-    to.of[q] = of_x ? x : f;
-    to.at[q] = of_x ? row_offset(&k->in_space, x_pitch, t * k->in + i + q) : row_offset(&k->tokens, f_pitch, t);
+    to->of[q] = of_x ? x : f;
+    to->at[q] = of_x ? row_offset(&k->in_space, x_pitch, t * k->in + i + q) : row_offset(&k->tokens, f_pitch, t);
   }
-  return to;
 }
 /* The same of o's streams from j on. */
-static inlined streams outputs(const mhc_mix_numbers *k, memory o, long t, long j, const int count) {
-  streams to;
-  for (int q = 0; q < count; ++q) to.of[q] = o, to.at[q] = row_offset(&k->out_space, &k->o, t * k->out + j + q);
-  return to;
+static inlined void outputs(streams *to, const mhc_mix_numbers *k, memory o, long t, long j, const int count) {
+  for (int q = 0; q < count; ++q) to->of[q] = o, to->at[q] = row_offset(&k->out_space, &k->o, t * k->out + j + q);
 }
 
 /* `made` sums of `terms` rows, which have weights. */
@@ -93,12 +89,13 @@ __kernel void mhc_post_res_fwd(TENSOR(x), TENSOR(f), TENSOR(h_res), TENSOR(h_pos
   const floats res = FLOATS_OF(h_res), post = FLOATS_OF(h_post);
   const int terms = (int)k.in + is_there(f);
   for (long t = row_first(); t < k.rows; t += row_step()) {
-    const streams from = inputs(&k, memory_of(x), &k.x, memory_of(f), &k.f, t, 0, terms);
+    streams from, to;
+    inputs(&from, &k, memory_of(x), &k.x, memory_of(f), &k.f, t, 0, terms);
     int made;
     for (long j = 0; j < k.out; j += made) {
       float weights[MHC_MOST][MHC_TERMS];
       made = at_once(k.out - j);
-      const streams to = outputs(&k, memory_of(o), t, j, made);
+      outputs(&to, &k, memory_of(o), t, j, made);
       for (int q = 0; q < made; ++q)
         for (int i = 0; i < terms; ++i) weights[q][i] = weight_of(&k, res, post, t, j + q, i);
       if (IS_ALONE && terms == MHC_MOST && made == MHC_AT_ONCE)
@@ -118,9 +115,10 @@ __kernel void mhc_post_res_bwd(TENSOR(g), TENSOR(x), TENSOR(f), TENSOR(h_res), T
     int made;
     for (long i = is_there(dx) ? 0 : k.in; i < gradients; i += made) {
       float weights[MHC_MOST][MHC_TERMS];
+      streams from, to;
       made = at_once(gradients - i);
-      const streams from = outputs(&k, memory_of(g), t, 0, (int)k.out);
-      const streams to = inputs(&k, memory_of(dx), &k.dx, memory_of(df), &k.df, t, i, made);
+      outputs(&from, &k, memory_of(g), t, 0, (int)k.out);
+      inputs(&to, &k, memory_of(dx), &k.dx, memory_of(df), &k.df, t, i, made);
       for (int q = 0; q < made; ++q)
         for (int j = 0; j < k.out; ++j) weights[q][j] = weight_of(&k, res, post, t, j, i + q);
       if (IS_ALONE && k.out == MHC_AT_ONCE && made == MHC_MOST)
@@ -132,8 +130,9 @@ __kernel void mhc_post_res_bwd(TENSOR(g), TENSOR(x), TENSOR(f), TENSOR(h_res), T
       made = at_once(products - i);
       for (long j = 0; j < k.out; j += MHC_AT_ONCE) {
         const int columns = (int)min(k.out - j, (long)MHC_AT_ONCE);
-        const streams a = inputs(&k, memory_of(x), &k.x, memory_of(f), &k.f, t, i, made);
-        const streams b = outputs(&k, memory_of(g), t, j, columns);
+        streams a, b;
+        inputs(&a, &k, memory_of(x), &k.x, memory_of(f), &k.f, t, i, made);
+        outputs(&b, &k, memory_of(g), t, j, columns);
         if (IS_ALONE && made == MHC_MOST && columns == MHC_AT_ONCE)
           multiply(space, &k, &a, i, MHC_MOST, &b, j, MHC_AT_ONCE, t, FLOATS_OF(dh_res), FLOATS_OF(dh_post));
         else
