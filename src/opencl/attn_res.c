@@ -88,11 +88,11 @@ static tigon_status mix(tigon_queue *queue, const problem *p, const job *j) {
 static tigon_status make_dv(tigon_queue *queue, const problem *p, const job *j) {
   static const opencl_kernel kernel = {"attn_res", "attn_res_dv"};
   const opencl_device *d = opencl_of(queue);
-  const int64_t local = d->model == OPENCL_ITEMS ? 1 : d->group;
-  const opencl_shape shape = {
-      .global = {j->k.slabs * local, opencl_ceil_div(p->cols, ATTN_RES_WIDE * local * d->lanes)},
-      .local = {local, 1},
-      .slabs = j->sums ? j->k.slabs : 0};
+  const bool alone = d->model == OPENCL_ITEMS;
+  const int64_t local = alone ? 1 : d->group, vectors = alone ? ATTN_RES_LONG : ATTN_RES_WIDE * local;
+  const opencl_shape shape = {.global = {j->k.slabs * local, opencl_ceil_div(p->cols, vectors * d->lanes)},
+                              .local = {local, 1},
+                              .slabs = j->sums ? j->k.slabs : 0};
   return opencl_launch(queue, &kernel, p->dtype, shape,
                        OPENCL_MEMORY(BLOCKS(&p->v), BLOCKS(&p->dv), j->c, p->h.data, j->words, p->a, j->sums), &j->k,
                        sizeof j->k);

@@ -2,6 +2,7 @@
  * does so for its sums, and for dv with the terms of u, in slabs of every slabs-th token. */
 #include "rows.cl"
 #include "attn_res.h"
+#include "sum.cl"
 
 #define BLOCKS_OF(name)                                                                                 \
   TENSOR(name##0), TENSOR(name##1), TENSOR(name##2), TENSOR(name##3), TENSOR(name##4), TENSOR(name##5), \
@@ -30,12 +31,13 @@ __kernel void attn_res_sums(BLOCKS_OF(v), TENSOR(c), TENSOR(dh), TENSOR(words), 
   for (long r = row_first(); r < k.space.rows; r += row_step()) {
     const long at = row_offset(&k.space, &k.v, r), other_at = is_there(dh) ? row_offset(&k.space, &k.h, r) : at;
     for (long b = 0; b < k.count; ++b) {
-      const memory other = is_there(dh) ? memory_of(dh) : of[b];
-      vpair of_c = {(vf)(0.0f), (vf)(0.0f)}, of_other = of_c;
-      FOR_ROW(i, n, k.cols) {
-        const vf x = load_n(of[b], at + i, T, n);
-        of_c = vpair_fma(of_c, load_n(memory_of(c), i, F32, n), x);
-        of_other = vpair_fma(of_other, load_n(other, other_at + i, T, n), x);
+      const memory own = of[b], other = is_there(dh) ? memory_of(dh) : own;
+      vpair of_c = VPAIR_START, of_other = VPAIR_START;
+      vf c_part = 0, other_part = 0;
+      FOR_SUMS(i, n, k.cols, (vpair_take(&of_c, &c_part), vpair_take(&of_other, &other_part))) {
+        const vf x = load_n(own, at + i, T, n);
+        c_part = fma(load_n(memory_of(c), i, F32, n), x, c_part);
+        other_part = fma(load_n(other, other_at + i, T, n), x, other_part);
       }
       const float c_sum = pair_value(row_pair(pair_of(of_c))), other_sum = pair_value(row_pair(pair_of(of_other)));
       floats to = FLOATS_OF(words) + r * k.blocks + k.first + b;
@@ -75,11 +77,14 @@ __kernel void attn_res_mix(BLOCKS_OF(v), TENSOR(words), TENSOR(sums), TENSOR(h),
   const bool last = k.first + k.count == k.blocks;
   for (long r = row_first(); r < k.space.rows; r += row_step()) {
     const long at = row_offset(&k.space, &k.v, r), to = row_offset(&k.space, &k.h, r);
-    floats w = FLOATS_OF(words) + r * k.blocks + k.first;
+    float w[ATTN_RES_BLOCKS];
+    for (int b = 0; b < k.count; ++b) w[b] = FLOATS_OF(words)[r * k.blocks + k.first + b];
     FOR_ROW(i, n, k.cols) {
       vf sum = 0;
       if (k.first > 0) sum = load_n(memory_of(sums), r * k.cols + i, F32, n);
-      for (long b = 0; b < k.count; ++b) sum = fma((vf)(w[b]), load_n(of[b], at + i, T, n), sum);
+#pragma unroll
+      for (int b = 0; b < ATTN_RES_BLOCKS; ++b)
+        if (b < k.count) sum = fma((vf)(w[b]), load_n(of[b], at + i, T, n), sum);
       if (last)
         store_n(memory_of(h), to + i, T, n, sum);
       else
@@ -104,32 +109,41 @@ __kernel void attn_res_slopes(TENSOR(words), TENSOR(a), TENSOR(rstd), const attn
   }
 }
 
+enum { WIDE = IS_ALONE ? ATTN_RES_LONG : ATTN_RES_WIDE };
+
 /* A row is a slab; a work-item has some vectors of columns of all its tokens. */
 __kernel void attn_res_dv(BLOCKS_OF(v), BLOCKS_OF(dv), TENSOR(c), TENSOR(dh), TENSOR(words), TENSOR(a), TENSOR(u),
                           const attn_res_numbers k) {
   const memory of[ATTN_RES_BLOCKS] = MEMORY_OF_BLOCKS(v), out[ATTN_RES_BLOCKS] = MEMORY_OF_BLOCKS(dv);
-  const long slab = row_first(), begin = (long)get_global_id(1) * (ATTN_RES_WIDE * GROUP * LANES) + row_lane() * LANES;
-  vf sums[ATTN_RES_WIDE];
-  for (int w = 0; w < ATTN_RES_WIDE; ++w) sums[w] = 0;
+  const long slab = row_first(), begin = (long)get_global_id(1) * (WIDE * GROUP * LANES) + row_lane() * LANES;
+  vf sums[WIDE];
+  for (int w = 0; w < WIDE; ++w) sums[w] = 0;
   for (long r = slab; r < k.space.rows; r += row_step()) {
     const long at = row_offset(&k.space, &k.v, r), to = row_offset(&k.space, &k.dv, r);
-    const long g_at = row_offset(&k.space, &k.h, r);
-    for (long b = 0; b < k.count; ++b) {
-      const long word = r * k.blocks + k.first + b;
-      const float back = FLOATS_OF(words)[word], slope = FLOATS_OF(words)[word + k.space.rows * k.blocks];
-      for (int w = 0; w < ATTN_RES_WIDE; ++w) {
-        const long i = begin + w * (GROUP * LANES), n = k.cols - i;
-        if (n <= 0) continue;
-        const vf x = load_n(of[b], at + i, T, n), g = load_n(memory_of(dh), g_at + i, T, n);
-        const vf off = fma((vf)(-back), x, load_n(memory_of(c), i, F32, n));
-        store_n(out[b], to + i, T, n, fma((vf)(FLOATS_OF(a)[word]), g, slope * off));
-        sums[w] = fma((vf)(slope), x, sums[w]);
+    const long g_at = row_offset(&k.space, &k.h, r), word = r * k.blocks + k.first;
+    float back[ATTN_RES_BLOCKS], slope[ATTN_RES_BLOCKS], weight[ATTN_RES_BLOCKS];
+    for (int b = 0; b < k.count; ++b) {
+      back[b] = -FLOATS_OF(words)[word + b], slope[b] = FLOATS_OF(words)[word + b + k.space.rows * k.blocks];
+      weight[b] = FLOATS_OF(a)[word + b];
+    }
+    for (int w = 0; w < WIDE; ++w) {
+      const long i = begin + w * (GROUP * LANES), n = k.cols - i;
+      if (n <= 0) break;
+      const vf g = load_n(memory_of(dh), g_at + i, T, n), of_c = load_n(memory_of(c), i, F32, n);
+      vf sum = sums[w];
+#pragma unroll
+      for (int b = 0; b < ATTN_RES_BLOCKS; ++b) {
+        if (b >= k.count) break;
+        const vf x = load_n(of[b], at + i, T, n), off = fma((vf)(back[b]), x, of_c);
+        store_n(out[b], to + i, T, n, fma((vf)(weight[b]), g, slope[b] * off));
+        sum = fma((vf)(slope[b]), x, sum);
       }
+      sums[w] = sum;
     }
   }
-  for (int w = 0; w < ATTN_RES_WIDE && is_there(u); ++w) {
+  for (int w = 0; w < WIDE && is_there(u); ++w) {
     const long i = begin + w * (GROUP * LANES), n = k.cols - i, at = slab * k.cols + i;
-    if (n <= 0) continue;
+    if (n <= 0) break;
     if (k.first > 0) sums[w] += load_n(memory_of(u), at, F32, n);
     store_n(memory_of(u), at, F32, n, sums[w]);
   }
