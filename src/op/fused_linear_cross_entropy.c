@@ -26,7 +26,7 @@ enum { LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows *
 enum { PARKED_PANELS = 8, PARKED_COLUMNS = 2048 /* at least so many panels, of at most so many */ };
 enum {
   GOOD_LIMIT = 511 << 20,   /* bytes of a chunk of groups, or with a teacher's logits */
-  GROUP_LIMIT = 1023 << 20, /* the same of one group */
+  GROUP_LIMIT = 1023 << 20, /* the same of one group, on a device */
   JOINED_COLUMNS = 1024     /* columns of hidden */
 };
 
@@ -141,7 +141,7 @@ static int64_t good_chunk(const fused *f, size_t row) {
       in_groups(f) && f->rows > 0 ? f->more.middle->of->length * (f->more.middle->of_pairs ? 2 : 1) : 0;
   const int64_t rows = item > chunk ? item : item > 0 ? chunk / item * item : chunk;
   if (rows <= most) return rows;
-  if (item > 0 && item <= GROUP_LIMIT / (int64_t)row) return item > most ? item : most / item * item;
+  if (!f->skips && item > 0 && item <= GROUP_LIMIT / (int64_t)row) return item > most ? item : most / item * item;
   return most < 1 ? 1 : most < chunk ? most : chunk;
 }
 

@@ -28,9 +28,9 @@
  *   contiguous.
  * Workspace: any size from the minimum up. The minimum is a row of logits, or one f32 row of a 16-bit dweight, and at most 16
  *   bytes per token. 1 MiB is enough for 8192 tokens, V = 128256, H = 8192. Besides the sums of a 16-bit dweight at most 512 MiB
- *   are recommended. Where a gradient depends on all of a sequence, it is up to 1 GiB for the logits of one. Losses, metrics and
- *   dhidden do not depend on the workspace where linear's grades include batch. The order of the sums over tokens in dweight and
- *   dbias does.
+ *   are recommended. Where a gradient depends on all of a sequence, a device has up to 1 GiB for the logits of one. Losses,
+ *   metrics and dhidden do not depend on the workspace where linear's grades include batch. The order of the sums over tokens in
+ *   dweight and dbias does.
  * In place: dhidden may be hidden.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_FUSED_LINEAR_POLICY_H

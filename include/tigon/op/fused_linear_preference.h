@@ -30,8 +30,8 @@
  *   contiguous.
  * Workspace: any size from the minimum up. The minimum is a row of logits, or one f32 row of a 16-bit dweight, and at most 8 bytes
  *   per token and 16 per sequence. 1 MiB is enough for 8192 tokens, V = 128256, H = 8192. Besides the sums of a 16-bit dweight at
- *   most 512 MiB are recommended, or up to 1 GiB for the logits of one pair. Losses, metrics and dhidden do not depend on the
- *   workspace where linear's grades include batch. The order of the sums over tokens in dweight and dbias does.
+ *   most 512 MiB are recommended, or on a device up to 1 GiB for the logits of one pair. Losses, metrics and dhidden do not
+ *   depend on the workspace where linear's grades include batch. The order of the sums over tokens in dweight and dbias does.
  * In place: dhidden may be hidden.
  * Errors: INVALID, ALIAS, UNSUPPORTED, WORKSPACE. */
 #ifndef TIGON_OP_FUSED_LINEAR_PREFERENCE_H
