@@ -39,7 +39,7 @@ __kernel void attn_res_sums(BLOCKS_OF(v), TENSOR(c), TENSOR(dh), TENSOR(words), 
         c_part = fma(load_n(memory_of(c), i, F32, n), x, c_part);
         other_part = fma(load_n(other, other_at + i, T, n), x, other_part);
       }
-      const float c_sum = pair_value(row_pair(pair_of(of_c))), other_sum = pair_value(row_pair(pair_of(of_other)));
+      const float c_sum = row_total(of_c), other_sum = row_total(of_other);
       floats to = FLOATS_OF(words) + r * k.blocks + k.first + b;
       if (row_leads()) to[0] = c_sum, to[k.space.rows * k.blocks] = other_sum;
     }
