@@ -151,14 +151,34 @@ static path path_of(const tigon_queue *queue, const tigon_fused_moe_problem *p) 
 
 /* ---- launches ---- */
 
+/* Can one cluster order the slots? Then a chunk becomes the slots of one of its warps. */
+static bool ordered_at_once(const tigon_queue *queue, moe_order *o, cuda_shape *shape) {
+  enum { ALL_WARPS = MOE_ORDER_BLOCKS * MOE_ORDER_WARPS, LANES = 32 };
+  const cuda_device *device = cuda_of(queue);
+  const int64_t columns = (int64_t)o->experts + 1, chunk = cuda_ceil_div(o->slots, ALL_WARPS * LANES) * LANES;
+  const int64_t bytes = (MOE_ORDER_COLUMNS * columns + MOE_ORDER_WARPS * chunk) * (int64_t)sizeof(int32_t);
+  if (device->sm < 90 || o->slots > MOE_ORDER_SLOTS || columns > MOE_ORDER_THREADS ||
+      bytes + MOE_ORDER_STATIC > device->desc.onchip_bytes)
+    return false;
+  o->chunk = (int32_t)chunk;
+  *shape = (cuda_shape){.blocks = MOE_ORDER_BLOCKS,
+                        .threads = MOE_ORDER_THREADS,
+                        .shared_bytes = (int)bytes,
+                        .cluster = MOE_ORDER_BLOCKS};
+  return true;
+}
+
 /* The order of slots, and tiles of `rows`. */
 static tigon_status sort(tigon_queue *queue, moe_order *o, int rows) {
+  static cuda_kernel order = CUDA_KERNEL(fused_moe_order, fused_moe_order);
   static cuda_kernel count = CUDA_KERNEL(fused_moe, fused_moe_count), before = CUDA_KERNEL(fused_moe, fused_moe_before);
   static cuda_kernel tiles = CUDA_KERNEL(fused_moe, fused_moe_tiles), place = CUDA_KERNEL(fused_moe, fused_moe_place);
+  cuda_shape cluster;
+  o->tile_rows = rows;
+  if (ordered_at_once(queue, o, &cluster)) return cuda_launch(queue, &order, cluster, CUDA_ARGUMENTS(o));
   const cuda_shape by_chunk = {.blocks = cuda_ceil_div(o->chunks, MOE_WARPS), .threads = MOE_THREADS};
   const cuda_shape by_expert = {.blocks = (int64_t)o->experts + 1, .threads = MOE_THREADS / MOE_WARPS};
   const cuda_shape one = {.blocks = 1, .threads = MOE_THREADS};
-  o->tile_rows = rows;
   tigon_status status = cuda_launch(queue, &count, by_chunk, CUDA_ARGUMENTS(o));
   if (status == TIGON_OK) status = cuda_launch(queue, &before, by_expert, CUDA_ARGUMENTS(o));
   if (status == TIGON_OK) status = cuda_launch(queue, &tiles, one, CUDA_ARGUMENTS(o));

@@ -1,8 +1,8 @@
 /* What of fused_moe is no product: the order of slots, sums over a token's choices and over an expert's slots, dw. */
-#include "cuda/kernel/moe_rows.cuh"
+#include "cuda/kernel/moe_order.cuh"
 #include "cuda/kernel/team.cuh"
 
-/* ---- the order ---- */
+/* ---- the order, where fused_moe_order has no room ---- */
 
 /* A warp's range of slots. */
 struct chunk {
@@ -22,17 +22,6 @@ extern "C" __global__ void __launch_bounds__(MOE_THREADS) fused_moe_count(const 
   for (int e = c.lane; e <= o.experts; e += WARP) c.count[e] = 0;
   __syncwarp();
   for (int s = c.begin + c.lane; s < c.end; s += WARP) atomicAdd(&c.count[moe_expert_of(o, s)], 1);
-}
-
-/* The sum of v over the lanes up to this one. */
-__device__ static inline int lanes_until(int v) {
-  const int lane = (int)threadIdx.x % WARP;
-#pragma unroll
-  for (int d = 1; d < WARP; d *= 2) {
-    const int other = __shfl_up_sync(0xffffffffu, v, d);
-    if (lane >= d) v += other;
-  }
-  return v;
 }
 
 /* Sums over the chunks before each one; first[e] = all of them. A block of one warp has an expert, and a lane a range of chunks. Each count
@@ -132,25 +121,44 @@ KERNEL_BY_DTYPE(fused_moe_clear, (MOE_THREADS), (const __grid_constant__ moe_ord
 
 /* ---- sums over choices ---- */
 
+enum { MOE_COMBINE_BLOCKS = 4 }; /* of a processor: nvcc keeps all loads of a round in registers then */
+
+/* Adds the shares of choices [k0, k0 + AT_ONCE) of those of a token, in order. No load has a condition: nvcc would wait for each. */
+template <int AT_ONCE, class T, int N>
+__device__ inline void add_choices(const moe_combine &q, const int32_t *positions, int none, int k0, const T *shares,
+                                   float (&sum)[N]) {
+  int position[AT_ONCE];
+  pack<T, N> share[AT_ONCE];
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; ++i) position[i] = positions[min(k0 + i, q.order.top_k - 1)];
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; ++i)
+    share[i] = load_pack<T, N>(shares + (position[i] < none ? position[i] : 0) * q.cols);
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; ++i) {
+    float v[N];
+    unpack<T, N>(k0 + i < q.order.top_k && position[i] < none ? share[i] : zero_pack<T, N>(), v);
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum[j] += v[j];
+  }
+}
+
 /* N columns of a token, a pack or one. */
 template <class T, int N> __device__ inline void combine(const moe_combine &q) {
+  enum { MANY = 8, FEW = 4 };
   const int64_t items = q.cols / N, index = (int64_t)blockIdx.x * MOE_THREADS + threadIdx.x;
   if (index >= q.space.rows * items) return;
   const int64_t row = index / items, c = (index - row * items) * N;
   const int32_t *positions = q.order.position + row * q.order.top_k;
   const int none = q.order.first[q.order.experts];
+  const T *shares = (const T *)q.shares + c;
   float sum[N] = {};
-#pragma unroll 4
-  for (int k = 0; k < q.order.top_k; ++k) {
-    const int position = positions[k];
-    float v[N] = {};
-    if (position < none) unpack<T, N>(load_pack<T, N>((const T *)q.shares + position * q.cols + c), v);
-#pragma unroll
-    for (int j = 0; j < N; ++j) sum[j] += v[j];
-  }
+  int k = 0;
+  for (; q.order.top_k - k > FEW; k += MANY) add_choices<MANY>(q, positions, none, k, shares, sum);
+  if (k < q.order.top_k) add_choices<FEW>(q, positions, none, k, shares, sum);
   store_pack<T, N>(row_of<T>(q.space, q.to, row) + c, packed<T, N>(sum));
 }
-KERNEL_BY_DTYPE(fused_moe_combine_wide, (MOE_THREADS), (const __grid_constant__ moe_combine q),
+KERNEL_BY_DTYPE(fused_moe_combine_wide, (MOE_THREADS, MOE_COMBINE_BLOCKS), (const __grid_constant__ moe_combine q),
                 (combine<T, pack<T>::N>(q)))
 KERNEL_BY_DTYPE(fused_moe_combine_any, (MOE_THREADS), (const __grid_constant__ moe_combine q), (combine<T, 1>(q)))
 

@@ -13,6 +13,16 @@ enum {
   MOE_DEPTH = 64,         /* terms of a step of a product of 16-bit elements: rows of 128 bytes in shared memory */
 };
 
+/* fused_moe_order: one cluster orders the slots. */
+enum {
+  MOE_ORDER_BLOCKS = 8,
+  MOE_ORDER_THREADS = 1024,
+  MOE_ORDER_WARPS = MOE_ORDER_THREADS / 32,
+  MOE_ORDER_SLOTS = 1 << 18,                                  /* at most: more are better shared by all processors */
+  MOE_ORDER_COLUMNS = MOE_ORDER_WARPS + MOE_ORDER_BLOCKS + 3, /* words of shared memory per expert, and for none */
+  MOE_ORDER_STATIC = 1024,                                    /* bytes at most of static shared memory */
+};
+
 /* Tiles of a product, rows x columns, and the columns of a warp: dw has a partial sum for each warp's columns.
  * plain: any dtype and alignment. mma: tensor cores from sm_80 on. wgmma: those of sm_90a. */
 enum {
@@ -37,12 +47,13 @@ typedef struct moe_tile {
   int32_t expert, first, rows, unused;
 } moe_tile;
 
-/* The order of slots, in the workspace. A chunk is a range of slots; slots of no expert count as expert `experts`'. */
+/* The order of slots, in the workspace. A chunk is the range of slots of a warp; slots of no expert count as expert `experts`'. */
 typedef struct moe_order {
   const void *idx;
   tigon_dtype idx_dtype;
   int32_t slots, experts, top_k, chunk, chunks, tile_rows;
-  int32_t *count;    /* [chunks, experts + 1] slots of an expert in a chunk, then in all chunks before it */
+  int32_t *
+      count; /* [chunks, experts + 1] slots of an expert in a chunk, then in all chunks before it; not fused_moe_order's */
   int32_t *first;    /* [experts + 2] totals, then the position at which an expert's slots begin */
   int32_t *slot;     /* [slots] by position */
   int32_t *token;    /* [slots] of that slot */

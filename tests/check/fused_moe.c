@@ -334,14 +334,15 @@ static void bwd(check *k) {
 /* ---- shapes, mutants ---- */
 
 /* Sizes around the tile. One expert that has all slots. More experts than slots. More choices than experts. An expert that has
- * more rows than the least panel, and than a tile of a product. More experts with rows than one group of products has. */
+ * more rows than the least panel, and than a tile of a product. More experts with rows than one group of products has. More experts
+ * than a block has threads. */
 static bool shape(int index, int64_t tile, int64_t dims[CHECK_DIMS]) {
   const int64_t t = tile;
   const int64_t shapes[][5] = {
       {1, 1, 1, 1, 1},         {3, t, 2, 2, 1},           {5, t + 1, 3, 3, 2}, {4, 5, t, 2, 2},    {9, 7, 5, 4, 2},
       {6, 2 * t - 1, 9, 5, 3}, {17, 33, 2 * t + 1, 7, 2}, {40, 8, 8, 1, 1},    {3, 40, 24, 64, 2}, {4, 11, 6, 2, 5},
       {130, 19, 13, 3, 2},     {70, 65, 33, 9, 4},        {2, 257, 40, 3, 2},  {300, 16, 8, 2, 1}, {130, 64, 96, 5, 2},
-      {1, 300, 129, 3, 2},     {12, 31, 270, 4, 1},       {9, 16, 16, 130, 8}, {20, 7, 4, 130, 8},
+      {1, 300, 129, 3, 2},     {12, 31, 270, 4, 1},       {9, 16, 16, 130, 8}, {20, 7, 4, 130, 8}, {9, 5, 3, 1100, 4},
   };
   if (index >= (int)(sizeof shapes / sizeof *shapes)) return false;
   for (int d = 0; d < 5; ++d) dims[d] = shapes[index][d] > 0 ? shapes[index][d] : 1;
