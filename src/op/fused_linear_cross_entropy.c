@@ -25,9 +25,8 @@ typedef tigon_fused_linear_cross_entropy_args arguments;
 enum { LEAST_CHUNK = 128, GOOD_CHUNK = 2048, GOOD_CHUNK_OF_HOST = 1024 /* rows */, MOST_FOLDS = 4 };
 enum { PARKED_PANELS = 8, PARKED_COLUMNS = 2048 /* at least so many panels, of at most so many */ };
 enum {
-  GOOD_LIMIT = 511 << 20,   /* bytes of a chunk of groups, or with a teacher's logits */
-  GROUP_LIMIT = 1023 << 20, /* the same of one group, on a device */
-  JOINED_COLUMNS = 1024     /* columns of hidden */
+  GOOD_LIMIT = 511 << 20,  /* bytes of a chunk of groups, or with a teacher's logits */
+  GROUP_LIMIT = 1023 << 20 /* the same of one group, on a device */
 };
 
 static bool is_short(const gradient *g) { return g->dtype == TIGON_F16 || g->dtype == TIGON_BF16; }
@@ -58,10 +57,8 @@ static size_t cut_fixed(fused *f, const arguments *a, char *workspace) {
   return used;
 }
 
-/* A host puts the hidden of both sides of pairs together; elsewhere dweight's product alone has both. */
-static bool gathers_pairs(const fused *f) {
-  return f->more.middle && f->more.middle->of_pairs && (f->skips || joins_pairs(f));
-}
+/* A host puts the hidden of both sides of pairs together; a device does so in dhidden's memory. */
+static bool gathers_pairs(const fused *f) { return f->more.middle && f->more.middle->of_pairs && f->skips; }
 
 /* Bytes of one row of a chunk with `cols` columns of logits. */
 static size_t row_bytes(const fused *f, int64_t cols, bool gathers) {
@@ -146,7 +143,7 @@ static int64_t good_chunk(const fused *f, size_t row) {
 }
 
 static size_t good_bytes(const fused *f) {
-  const size_t row = row_bytes(f, f->vocab, f->skips || gathers_pairs(f)), all = (size_t)f->rows * row;
+  const size_t row = row_bytes(f, f->vocab, f->skips), all = (size_t)f->rows * row;
   const int64_t chunk = good_chunk(f, row);
   if (f->rows <= chunk) return all + 3 * LINE;
   /* Labels that are not known here may keep the host from parking. */
@@ -299,7 +296,6 @@ static tigon_status prepare(tigon_context *context, const arguments *a, bool for
   const bool teacher = more->distil && !more->distil->lists;
   f->beside = (int64_t)(teacher ? tigon_dtype_size(f->loss.dtype) : f->rounds ? tigon_dtype_size(f->dtype) : 0);
   f->gathered_width = more->distil && more->distil->teacher.k > f->width ? more->distil->teacher.k : f->width;
-  if (!f->skips && f->gathered_width > JOINED_COLUMNS) f->gathered_width = JOINED_COLUMNS;
   f->loss.negated = more->negated;
   if (more->negated) f->loss.grad_scale = -f->loss.grad_scale; /* and not the entropy's */
   f->loss.space = (tigon_row_space){f->rows, 1, f->rows};

@@ -99,7 +99,7 @@ struct fused {
   head_more more;
   bool in_place;                    /* dhidden is hidden */
   int64_t rows, width, vocab;       /* vocab: of weight */
-  int64_t gathered_width;           /* columns of a row that are gathered at once: a host's all */
+  int64_t gathered_width;           /* columns of a row that a host gathers */
   tigon_dtype dtype;                /* dtype of hidden and weight; logits have the loss's */
   bool rounds;                      /* dlogits, of wider logits, before products */
   int64_t beside;                   /* bytes of an element of chunk_space.rounded */
@@ -125,6 +125,9 @@ struct fused {
   /* The group and the chunk at work. */
   row_group group;
   const chunk_space *space;
+  /* Pairs on a device: both sides' hidden are put together in dhidden's memory, behind those of this many rows. So is dhidden. */
+  bool joins;
+  int64_t joined;
   const void *x; /* the hidden of the chunk's row 0, where that and the rows that are asked for lie together */
   int64_t x_pitch;
 };
@@ -152,11 +155,6 @@ static inline int64_t last_parked(const fused *f) { return (f->vocab - 1) / f->p
 
 static inline bool in_groups(const fused *f) {
   return f->more.middle && (f->more.middle->of_sequences || f->more.middle->of_pairs);
-}
-
-/* Are both sides of pairs put together on a device, for dweight's product? By some of their columns at a time. */
-static inline bool joins_pairs(const fused *f) {
-  return !f->skips && f->dweight.dtype != TIGON_DTYPE_NONE && f->context->queue.backend->copy_rows;
 }
 
 /* The rest of a call whose description holds. With `least` only the query of its workspace; `good` may be NULL. */

@@ -57,7 +57,7 @@ static tigon_rows rows_from(const fused *f, const logits *l, int64_t i) {
 }
 
 static bool together(const chunk *c) { return c->end - c->begin == c->count; }
-static bool is_gathered(const fused *f, const chunk *c) { return f->skips && !together(c); }
+static bool is_gathered(const fused *f, const chunk *c) { return f->joins || (f->skips && !together(c)); }
 
 static char *row_of(const fused *f, const void *data, int64_t pitch, int64_t r) {
   return (char *)data + r * pitch * (int64_t)tigon_dtype_size(f->dtype);
@@ -94,12 +94,18 @@ static void clear_skipped(const fused *f) {
 
 /* ---- slots ---- */
 
+/* Where the hidden of a chunk that is gathered lie together, and later dhidden. */
+static char *gathered_at(const fused *f, const chunk *c) {
+  return f->joins ? row_of(f, f->dhidden, f->dhidden_pitch, f->joined + c->first) : f->space->gathered;
+}
+static int64_t gathered_pitch(const fused *f) { return f->joins ? f->dhidden_pitch : f->width; }
+
 /* The chunk's run after w whose hidden lie together: all of it where they were gathered. Then they are at f->x. */
 static bool next_part(fused *f, const chunk *c, run *w) {
   const tigon_linear_fwd_problem *p = &f->product;
   if (is_gathered(f, c)) {
-    f->x = f->space->gathered;
-    f->x_pitch = f->width;
+    f->x = gathered_at(f, c);
+    f->x_pitch = gathered_pitch(f);
     *w = (run){c->begin, 0, w->n ? 0 : c->count};
     return w->n > 0;
   }
@@ -152,7 +158,7 @@ static tigon_status make_teacher(const fused *f, const chunk *c, const logits *l
 /* The chunk's logits, but for those that are known. */
 static tigon_status make_logits(fused *f, const chunk *c, const logits *l) {
   if (f->more.distil && !f->more.distil->lists) TIGON_TRY(make_teacher(f, c, l));
-  if (is_gathered(f, c)) move_rows(f, c, f->width, f->product.x, f->product.x_pitch, false);
+  if (is_gathered(f, c) && !f->joins) move_rows(f, c, f->width, f->product.x, f->product.x_pitch, false);
   for (run w = {0}; next_part(f, c, &w);) {
     const int64_t cached = l->cached < w.i ? w.i : smaller(l->cached, w.i + w.n);
     if (!f->more.knows) TIGON_TRY(make_part(f, l, w.i, cached));
@@ -253,36 +259,6 @@ static tigon_status add_gradient(fused *f, gradient *g, run w, const char *dlogi
   return run_gradient(f, &p);
 }
 
-/* add_gradient() of dweight for both sides of pairs on a device. It has as many products as their columns are gathered in, not
- * one per side. So the sums of all classes are read and written once. */
-static tigon_status add_joined(fused *f, const chunk *c, const char *dlogits) {
-  tigon_queue *queue = &f->context->queue;
-  gradient *g = &f->dweight;
-  const size_t size = tigon_dtype_size(f->dtype), pitch = (size_t)f->product.x_pitch * size;
-  tigon_linear_bwd_problem p = backward_of(f, (run){c->begin, 0, c->count}, dlogits, f->vocab);
-  p.accumulate = g->begun || (!g->sums && g->accumulate);
-  p.x = f->space->gathered;
-  for (int64_t k = 0; k < f->width; k += f->gathered_width) {
-    p.k = p.x_pitch = smaller(f->width - k, f->gathered_width);
-    tigon_status status = TIGON_OK;
-    for (run w = {0}; status == TIGON_OK && next_run(f, c, c->count, &w);) {
-      const size_t bytes = (size_t)p.k * size;
-      status = queue->backend->copy_rows(queue, f->space->gathered + (size_t)w.i * bytes, bytes,
-                                         row_of(f, f->product.x, f->product.x_pitch, w.r) + (size_t)k * size, pitch,
-                                         bytes, w.n);
-    }
-    TIGON_TRY(tigon_front_done(f->context, f->context->kernels, queue, "copy_rows", status));
-    if (g->sums)
-      set_output(f, g, &p, g->sums + k, TIGON_F32, f->width);
-    else
-      set_output(f, g, &p, (char *)g->out + (size_t)k * tigon_dtype_size(g->dtype), g->dtype, g->pitch);
-    f->context->head.products += share_of(f, c->count, f->vocab) * (double)p.k / (double)f->width;
-    TIGON_TRY(TIGON_CALL_FOUND_SLOT(f->context, linear_bwd, f->dtype, &p));
-  }
-  g->begun = true;
-  return TIGON_OK;
-}
-
 /* Rounds the sums of classes [from, from + cols) into the caller's tensor; without a chunk they are 0. */
 static tigon_status end_gradient(fused *f, gradient *g, int64_t from, int64_t cols) {
   if (!g->out || (!g->sums && g->begun) || (!g->begun && g->accumulate)) return TIGON_OK;
@@ -300,10 +276,10 @@ static tigon_status make_dhidden(fused *f, const chunk *c, run w, const char *dl
   p.w = f->product.w;
   p.w_pitch = f->product.w_pitch;
   p.dx_dtype = f->dtype;
-  p.dx = gathered ? f->space->gathered : row_of(f, f->dhidden, f->dhidden_pitch, w.r);
-  p.dx_pitch = gathered ? f->width : f->dhidden_pitch;
+  p.dx = gathered ? gathered_at(f, c) : row_of(f, f->dhidden, f->dhidden_pitch, w.r);
+  p.dx_pitch = gathered ? gathered_pitch(f) : f->dhidden_pitch;
   TIGON_TRY(run_gradient(f, &p));
-  if (gathered) move_rows(f, c, f->width, f->dhidden, f->dhidden_pitch, true);
+  if (gathered && !f->joins) move_rows(f, c, f->width, f->dhidden, f->dhidden_pitch, true);
   return TIGON_OK;
 }
 
@@ -353,13 +329,11 @@ typedef struct pass {
 /* What the chunk's dlogits are for. */
 static tigon_status run_products(fused *f, const chunk *c, pass what) {
   const char *dlogits = dlogits_of(f);
-  const bool parks = what.dweight && f->park_cols, sums = what.dweight && !parks;
-  const bool joins = sums && joins_pairs(f) && !together(c);
+  const bool parks = what.dweight && f->park_cols;
   ++f->context->head.chunks;
   for (run w = {0}; parks && next_run(f, c, c->count, &w);) TIGON_TRY(park(f, w, dlogits));
-  if (joins) TIGON_TRY(add_joined(f, c, dlogits));
   for (run w = {0}; next_part(f, c, &w);) {
-    if (sums && !joins) TIGON_TRY(add_gradient(f, &f->dweight, w, dlogits, 0, f->vocab));
+    if (what.dweight && !parks) TIGON_TRY(add_gradient(f, &f->dweight, w, dlogits, 0, f->vocab));
     if (what.dbias) TIGON_TRY(add_gradient(f, &f->dbias, w, dlogits, 0, f->vocab));
     if (what.dhidden) TIGON_TRY(make_dhidden(f, c, w, dlogits));
   }
@@ -420,6 +394,49 @@ static int64_t next_group(fused *f, int64_t done) {
   return end;
 }
 
+static tigon_status copy_rows(fused *f, void *to, int64_t to_pitch, const void *from, int64_t from_pitch,
+                              int64_t rows) {
+  tigon_queue *queue = &f->context->queue;
+  const size_t size = tigon_dtype_size(f->dtype);
+  const tigon_status status = queue->backend->copy_rows(queue, to, (size_t)to_pitch * size, from,
+                                                        (size_t)from_pitch * size, (size_t)f->width * size, rows);
+  return tigon_front_done(f->context, f->context->kernels, queue, "copy_rows", status);
+}
+
+/* Products take both sides of pairs at once where a device knows them, dhidden has room for hidden, and the logits' memory for dhidden. */
+static bool joins_pairs(const fused *f, pass what) {
+  const size_t dhidden = (size_t)f->rows * (size_t)f->width * tigon_dtype_size(f->dtype);
+  const size_t logits = (size_t)f->whole.rows * (size_t)f->vocab * tigon_dtype_size(f->loss.dtype);
+  return f->more.middle->of_pairs && knows_sequences(f) && !f->skips && f->context->queue.backend->copy_rows &&
+         what.dhidden && !f->in_place && dhidden <= logits;
+}
+
+/* The hidden of the group's rows to where they lie together. */
+static tigon_status join(fused *f) {
+  int64_t at = f->joined;
+  for (int side = 0; side < 2; ++side) {
+    const int64_t begin = f->group.begin[side], rows = f->group.end[side] - begin;
+    TIGON_TRY(copy_rows(f, row_of(f, f->dhidden, f->dhidden_pitch, at), f->dhidden_pitch,
+                        row_of(f, f->product.x, f->product.x_pitch, begin), f->product.x_pitch, rows));
+    at += rows;
+  }
+  return TIGON_OK;
+}
+
+/* dhidden of all groups to their own rows. */
+static tigon_status separate(fused *f) {
+  int64_t at = 0;
+  TIGON_TRY(copy_rows(f, f->whole.logits, f->width, f->dhidden, f->dhidden_pitch, f->rows));
+  for (int64_t done = 0; (done = next_group(f, done)) > 0;)
+    for (int side = 0; side < 2; ++side) {
+      const int64_t begin = f->group.begin[side], rows = f->group.end[side] - begin;
+      TIGON_TRY(copy_rows(f, row_of(f, f->dhidden, f->dhidden_pitch, begin), f->dhidden_pitch,
+                          row_of(f, f->whole.logits, f->width, at), f->width, rows));
+      at += rows;
+    }
+  return TIGON_OK;
+}
+
 /* [rows] of f32, in the order of the device's work. */
 static tigon_status clear_rows(const fused *f, float *vector) {
   const tigon_linear_bwd_problem p = {
@@ -434,9 +451,12 @@ static tigon_status run_groups(fused *f, pass what) {
   const head_middle *m = f->more.middle;
   if (gradients) TIGON_TRY(clear_rows(f, f->loss.token_loss));
   if (gradients && m->entropy) TIGON_TRY(clear_rows(f, f->loss.entropy));
+  f->joins = joins_pairs(f, what);
+  f->joined = 0;
   int64_t done = 0;
-  for (int64_t next; (next = next_group(f, done)) > 0; done = next) {
+  for (int64_t next; (next = next_group(f, done)) > 0; done = next, f->joined += f->group.count) {
     const bool once = f->group.count <= f->whole.rows;
+    if (f->joins) TIGON_TRY(join(f));
     if (in_groups(f)) ++f->context->head.groups, f->context->head.twice += gradients && !once;
     for (chunk c = {0}; next_chunk(f, f->whole.rows, &c);) {
       const logits l = logits_of(f, &c, 0, f->vocab);
@@ -452,6 +472,8 @@ static tigon_status run_groups(fused *f, pass what) {
       TIGON_TRY(run_products(f, &c, what));
     }
   }
+  if (f->joins) TIGON_TRY(separate(f));
+  f->joins = false;
   f->group = (row_group){{0, f->rows}, {f->rows, f->rows}, f->kept};
   return gradients && done ? TIGON_OK : m->run(f, m->problem);
 }
