@@ -64,13 +64,15 @@ enum { STREAM_MAIL = 16 << 10 /* bytes of shared memory for what blocks tell eac
 
 /* Long plain rows; `found` says whether they are. */
 static tigon_status stream_rows(tigon_queue *queue, const problem *p, int64_t lanes, div_walk walk, bool *found) {
-  static cuda_kernel kernels[][3] = {CUDA_KERNELS(divergence_stream, divergence_stream_kl),
+  static cuda_kernel kernels[][3] = {CUDA_KERNELS(divergence_stream_kl, divergence_stream_kl),
                                      CUDA_KERNELS(divergence_stream, divergence_stream_reverse_kl),
                                      CUDA_KERNELS(divergence_stream, divergence_stream_jsd),
                                      CUDA_KERNELS(divergence_stream, divergence_stream_tvd)};
   const cuda_device *device = cuda_of(queue);
   const int64_t items = cuda_ceil_div(p->cols, lanes), most = DIV_STREAM_ELEMENTS / lanes;
-  cuda_shape shape = {.threads = DIV_STREAM_THREADS, .cluster = 1, .held = "shared"};
+  const bool kl = p->kind == TIGON_DIVERGENCE_KL;
+  const int64_t turns = kl ? DIV_KL_TURNS : DIV_STREAM_TURNS;
+  cuda_shape shape = {.threads = kl ? DIV_KL_THREADS : DIV_STREAM_THREADS, .cluster = 1, .held = "shared"};
   *found = device->sm >= 90 && is_plain(p, lanes) && p->space.rows > 0 && items > 2 * DIV_STREAM_THREADS &&
            items <= CUDA_CLUSTER * DIV_STREAM_THREADS * most;
   if (!*found) return TIGON_OK;
@@ -82,7 +84,7 @@ static tigon_status stream_rows(tigon_queue *queue, const problem *p, int64_t la
   *found = bytes <= room;
   if (!*found) return TIGON_OK;
   walk.buffers = (int)(room / bytes < DIV_STREAM_BUFFERS ? room / bytes : DIV_STREAM_BUFFERS);
-  walk.rows = cuda_ceil_div(p->space.rows, DIV_STREAM_TURNS * (fit > 0 ? fit : 1));
+  walk.rows = cuda_ceil_div(p->space.rows, turns * (fit > 0 ? fit : 1));
   shape.shared_bytes = (int)(walk.buffers * bytes);
   shape.blocks = cuda_ceil_div(p->space.rows, walk.rows) * shape.cluster;
   return cuda_launch(queue, cuda_by_dtype(kernels[p->kind], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));

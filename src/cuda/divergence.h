@@ -18,6 +18,10 @@ enum {
   DIV_STREAM_BUFFERS = 3,   /* buffers of rows in shared memory, at most */
   DIV_STREAM_TURNS =
       4, /* clusters, one after the other, that have an SM's rows: where others run, too, none waits for long */
+  /* divergence_stream_kl.cu: the same, of one block an SM; of its warps one fetches, one adds up, and these open and close rows */
+  DIV_KL_TURNS = 2,
+  DIV_KL_WARPS = 22,
+  DIV_KL_THREADS = (DIV_KL_WARPS + 2) * 32,
 };
 
 /* beta's numbers, of jsd: beta, 1 - beta, their logarithms, and the difference of these. */

@@ -45,16 +45,11 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
   __device__ inline int64_t fetch(int64_t r, int64_t end, int buffer, uint64_t &arrived) const {
 #if __CUDA_ARCH__ >= 900
     if (r >= end) return r;
-    const uint32_t bytes = packs * 16, barrier = shared_address(&arrived);
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(2 * bytes) : "memory");
-    const auto copy = [&](const uint4 *to, const T *from) {
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                       shared_address(to)),
-                   "l"(__cvta_generic_to_global(from + begin * N)), "r"(bytes), "r"(barrier)
-                   : "memory");
-    };
-    copy(held(buffer), row_of<T>(p.space, p.input, r));
-    copy(held(buffer) + walk.slice, row_of<T>(p.space, p.target, r));
+    const int bytes = packs * 16;
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&arrived)), "r"(2 * bytes)
+                 : "memory");
+    stream_copy(held(buffer), row_of<T>(p.space, p.input, r) + begin * N, bytes, arrived);
+    stream_copy(held(buffer) + walk.slice, row_of<T>(p.space, p.target, r) + begin * N, bytes, arrived);
 #endif
     return next(r + 1, end);
   }
@@ -237,7 +232,6 @@ template <class T, tigon_divergence_kind KIND> struct stream_rows {
                   (const __grid_constant__ div_problem p, const __grid_constant__ div_walk walk), \
                   stream_rows<T, KIND>(p, walk).run())
 
-STREAM_KERNEL(kl, TIGON_DIVERGENCE_KL)
 STREAM_KERNEL(reverse_kl, TIGON_DIVERGENCE_REVERSE_KL)
 STREAM_KERNEL(jsd, TIGON_DIVERGENCE_JSD)
 STREAM_KERNEL(tvd, TIGON_DIVERGENCE_TVD)

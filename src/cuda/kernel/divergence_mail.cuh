@@ -16,6 +16,23 @@ __device__ static inline float stream_exp2(float x) {
   return e;
 }
 
+#if __CUDA_ARCH__ >= 900
+/* `bytes` into shared memory; they count at the barrier, which expects them. */
+__device__ static inline void stream_copy(const void *to, const void *from, int bytes, const uint64_t &barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
+               : "memory");
+}
+/* v to block `rank` of the cluster, to the same place; it counts at that block's barrier. */
+__device__ static inline void stream_send(const float *to, float v, const uint64_t &barrier, int rank) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(shared_address(to, rank)),
+      "f"(v), "r"(shared_address(&barrier, rank))
+      : "memory");
+}
+#endif
+
 /* A half of a warp has what belongs to one side, or one of two sums, so that both are worked out at once. */
 enum { HALF = WARP / 2, STREAM_EACH = stream_mail::MOST_BLOCKS * STREAM_WARPS / HALF };
 __device__ static inline int stream_half() { return (int)threadIdx.x % WARP / HALF; }
