@@ -190,34 +190,35 @@ template <class T> struct kl_rows {
     int64_t opens = begin_row - 1, closes = -1;
     int opened = 0, closed = 0;
     uint32_t phase = 0, ignored = 0;
-    bool tells = false;
     float lost = 0;
-    for (int turn = 0;; ++turn) {
+    for (int turn = 0, turns = 0; turn == 0 || turn < turns; ++turn) {
       const int64_t r = next(opens + 1);
-      skip(opens + 1, r);
-      opens = r;
-      if (opens >= end_row && closes < 0 && !tells) break;
-      float largest = 0, sum = 0;
-      if (opens < end_row) {
-        if (packs > 0) await_phase(space.arrived[opened], phase);
-        open(held(opened), largest, sum);
-        next(opened, phase);
-      }
       const float loss = warp_all<op_sum>(lost);
-      if (threadIdx.x % HALF == 0) {
-        float(*told)[2][DIV_KL_WARPS] = space.of_warps[box_of(turn)];
-        const int half = stream_half(), warp = (int)threadIdx.x / WARP;
-        told[LARGEST][half][warp] = largest, told[SUM][half][warp] = sum, told[LOSS][half][warp] = half ? 0 : loss;
-        arrive(space.opened[box_of(turn)]);
-      }
-      tells = closes >= 0;
-      if (tells) {
+      const auto close_row = [&] {
+        if (closes < 0) return;
         await_phase(space.known[box_of(turn - 1)], phase_of(turn - 1));
         lost = close(closes, held(closed), space.rows[box_of(turn - 1)]);
         __syncwarp();
         if (threadIdx.x % WARP == 0) arrive(space.used[closed]);
         next(closed, ignored);
+      };
+      float largest = 0, sum = 0;
+      skip(opens + 1, r);
+      opens = r;
+      if (walk.buffers == 1) close_row(); /* row i needs it */
+      if (opens < end_row) {
+        if (packs > 0) await_phase(space.arrived[opened], phase);
+        open(held(opened), largest, sum);
+        next(opened, phase);
+        turns = turn + 3;
       }
+      if (turn < turns && threadIdx.x % HALF == 0) {
+        float(*told)[2][DIV_KL_WARPS] = space.of_warps[box_of(turn)];
+        const int half = stream_half(), warp = (int)threadIdx.x / WARP;
+        told[LARGEST][half][warp] = largest, told[SUM][half][warp] = sum, told[LOSS][half][warp] = half ? 0 : loss;
+        arrive(space.opened[box_of(turn)]);
+      }
+      if (walk.buffers > 1) close_row();
       closes = opens < end_row ? opens : -1;
       opens = min(opens, end_row - 1);
     }
