@@ -223,7 +223,7 @@ def grouped_moe(t):
     grouped = getattr(F, "grouped_mm", None) or torch._grouped_mm
 
     def function(x, w, gate_up, down):
-        if x.dtype == torch.float64:  # which no grouped product has
+        if x.dtype == torch.float64 or (x.is_cuda and x.dtype == torch.float32):  # which no grouped product has
             return in_turn(x, w, gate_up, down)
         expert, order = idx.flatten().sort(stable=True)
         token = order // idx.shape[1]

@@ -43,16 +43,18 @@ REFERENCED = peers_cpu.referenced()
 LLAMA_8B, QWEN_7B, QWEN_72B = ((4096, 14336, 128256, 32, 8), (3584, 18944, 152064, 28, 4), (8192, 29568, 152064, 64, 8))
 
 
-def size(rows, cols, other=0, kv_heads=0, head_dim=0, dtype="bf16", as_weight=0, frozen=False):
+def size(rows, cols, other=0, kv_heads=0, head_dim=0, dtype="bf16", as_weight=0, frozen=False, experts=0, choices=0):
     """as_weight: dweight has the weight's dtype, as the peers', where Tigon has it in f32 otherwise. frozen: the weight gets no
     gradient; Tigon is called from PyTorch, which finds that."""
     return {"rows": rows, "cols": cols, "other": other, "head_dim": head_dim, "kv_heads": kv_heads, "dtype": dtype,
-            "as_weight": as_weight, "frozen": frozen}
+            "as_weight": as_weight, "frozen": frozen, "experts": experts, "choices": choices}
 
 
 def extents(one, rows, cols):
     """What a record's row calls a size."""
     found = "x".join(str(n) for n in (rows, cols, one["other"]) if n)
+    if one["experts"]:
+        found += f" {one['choices']} of {one['experts']}"
     return found + f" dw {one['dtype']}" * one["as_weight"] + " frozen" * one["frozen"]
 
 
@@ -102,6 +104,7 @@ TABLE = {
     "fused_linear_policy": [size(ROWS, 4096, 128256)],
     "fused_linear_preference": [size(ROWS, 4096, 128256)],
     "fused_linear_divergence": [size(ROWS, 4096, 128256)],
+    "fused_moe": [size(ROWS, 2048, 768, experts=128, choices=8)],  # Qwen3-30B-A3B's
 }
 for _op in REFERENCED:
     TABLE.setdefault(_op, [size(ROWS, 4096)])
@@ -138,7 +141,7 @@ class Place(ctypes.Structure):
 
 
 class Sizes(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "cols", "other", "head_dim", "kv_heads", "as_weight")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "cols", "other", "head_dim", "kv_heads", "experts", "choices", "as_weight")]
 
 
 class Memory:
@@ -250,13 +253,18 @@ def linear_logprob(t):
     return functions, *rest
 
 
+def fused_moe(t):
+    grouped, *rest = CASES["fused_moe:grouped"](t)
+    return {"eager": CASES["fused_moe"](t)[0], "fused": grouped}, *rest
+
+
 MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
         "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy, "linear_logprob": linear_logprob,
-        "linear_logprob+cache": linear_logprob}
+        "linear_logprob+cache": linear_logprob, "fused_moe": fused_moe}
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
 MADE.update({op: one_of(op, "eager") for op in ("divergence", "policy_loss", "preference_loss", "topk_divergence",
                                                 "fused_linear_policy", "fused_linear_preference", "fused_linear_divergence",
-                                                "modulated_rms_norm", "swiglu", "geglu", "rope", "fused_moe", *REFERENCED)})
+                                                "modulated_rms_norm", "swiglu", "geglu", "rope", *REFERENCED)})
 
 
 # ---- measuring ----

@@ -34,7 +34,7 @@ typedef struct runner_place {
   int threads;
 } runner_place;
 typedef struct runner_sizes {
-  int64_t rows, cols, other, head_dim, kv_heads, as_weight;
+  int64_t rows, cols, other, head_dim, kv_heads, experts, choices, as_weight;
 } runner_sizes;
 RUNNER_EXPORT runner *tigon_bench_open_on(const runner_place *place, const char *op, const char *dtype,
                                           const runner_sizes *sizes);
@@ -99,6 +99,7 @@ runner *tigon_bench_open_on(const runner_place *place, const char *op, const cha
   if (chosen) {
     r->at.rows = sizes->rows, r->at.cols = sizes->cols ? sizes->cols : chosen->cols, r->at.other = sizes->other;
     r->at.head_dim = sizes->head_dim, r->at.kv_heads = sizes->kv_heads;
+    r->at.experts = sizes->experts, r->at.choices = sizes->choices;
     if (sizes->as_weight) r->at.forms |= chosen->forms & BENCH_BIT(BENCH_AS_WEIGHT);
     if (!r->at.rows) r->at.rows = tigon_dtype_size(type) == 2 ? chosen->rows_16bit : chosen->rows_f32;
     r->at.other = bench_other(chosen, &r->at);

@@ -42,6 +42,7 @@ typedef struct bench_point {
   int64_t rows, cols;
   int64_t other;              /* the third size: N of linear, words; 0 when the op has none */
   int64_t head_dim, kv_heads; /* 0: as the case chooses */
+  int64_t experts, choices;   /* the same, of fused_moe */
   int64_t vocab, vocab_begin; /* linear_logprob's shard: classes of all shards, 0: no shard; its first class */
   unsigned forms;             /* forms that the case has */
   bench_attention attention;  /* only for attention */

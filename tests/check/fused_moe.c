@@ -415,8 +415,17 @@ static const check_sizes own_sizes = {
 };
 
 /* tokens x hidden; inner is half of hidden; 16 experts, of which a token has 4; for few tokens these 4 alone. */
+enum { CHOICES = 4 };
 static void dims_of(const bench_point *at, int64_t dims[CHECK_DIMS]) {
-  dims[0] = at->rows, dims[1] = at->cols, dims[2] = at->other, dims[3] = at->rows < 16 ? 4 : 16, dims[4] = 4;
+  dims[0] = at->rows, dims[1] = at->cols, dims[2] = at->other;
+  dims[3] = at->experts     ? at->experts
+            : at->rows < 16 ? CHOICES
+                            : 4 * CHOICES,
+  dims[4] = at->choices ? at->choices : CHOICES;
+}
+/* Products are counted for CHOICES. */
+static double depth_of(const bench_point *at) {
+  return (double)at->other * (at->choices ? (double)at->choices / CHOICES : 1);
 }
 static const bench_case timed = {.op = "fused_moe",
                                  .shape_note = "tokens x hidden, 4 of 16 experts, inner",
@@ -428,6 +437,7 @@ static const bench_case timed = {.op = "fused_moe",
                                  .forms = BENCH_BIT(BENCH_GPT_OSS) | BENCH_BIT(BENCH_INTERLEAVED) |
                                           BENCH_BIT(BENCH_BIASES) | BENCH_BIT(BENCH_RECOMPUTE),
                                  .products = {12, 24, 36},
+                                 .depth = depth_of,
                                  .again = 8};
 
 const check_op tigon_check_fused_moe_fwd = {fwd, shape, OPTIONS, true, wrong_fwd, &timed, &own_sizes};
