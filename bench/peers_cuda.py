@@ -53,8 +53,7 @@ def size(rows, cols, other=0, kv_heads=0, head_dim=0, dtype="bf16", as_weight=0,
 def extents(one, rows, cols):
     """What a record's row calls a size."""
     found = "x".join(str(n) for n in (rows, cols, one["other"]) if n)
-    if one["experts"]:
-        found += f" {one['choices']} of {one['experts']}"
+    found += f" {one['choices']} of {one['experts']}" * bool(one["experts"])
     return found + f" dw {one['dtype']}" * one["as_weight"] + " frozen" * one["frozen"]
 
 
@@ -253,14 +252,10 @@ def linear_logprob(t):
     return functions, *rest
 
 
-def fused_moe(t):
-    grouped, *rest = CASES["fused_moe:grouped"](t)
-    return {"eager": CASES["fused_moe"](t)[0], "fused": grouped}, *rest
-
-
 MADE = {"rms_norm": rms_norm, "fused_add_rms_norm": fused_add_rms_norm, "cross_entropy": cross_entropy, "linear": linear,
         "attention": attention, "fused_linear_cross_entropy": fused_linear_cross_entropy, "linear_logprob": linear_logprob,
-        "linear_logprob+cache": linear_logprob, "fused_moe": fused_moe}
+        "linear_logprob+cache": linear_logprob,
+        "fused_moe": one_of("fused_moe:grouped", "fused")}
 MADE.update({op: one_of(op, "fused") for op in ("layer_norm", "group_norm", "softmax", "embedding")})
 MADE.update({op: one_of(op, "eager") for op in ("divergence", "policy_loss", "preference_loss", "topk_divergence",
                                                 "fused_linear_policy", "fused_linear_preference", "fused_linear_divergence",

@@ -33,8 +33,8 @@ __device__ static inline void arrive_expect(uint64_t &barrier, int bytes) {
                : "memory");
 }
 
-/* What is told of a row, of both sides: the largest logit and the sum of exponentials from there on; and a part of the loss of the row two before,
- * of which the second side has 0. */
+/* What is told of a row's sides: the largest logit, and the sum of exponentials from there on. The loss is that of the row two before, and the
+ * second side's is 0. */
 enum { LARGEST, SUM, LOSS, TOLD };
 /* What closes a row: exponents begin at `from`; by `to` exponentials become the gradient, and by `of_p` probabilities. */
 struct kl_row {

@@ -121,7 +121,7 @@ KERNEL_BY_DTYPE(fused_moe_clear, (MOE_THREADS), (const __grid_constant__ moe_ord
 
 /* ---- sums over choices ---- */
 
-enum { MOE_COMBINE_BLOCKS = 4 }; /* of a processor: nvcc keeps all loads of a round in registers then */
+enum { MOE_COMBINE_BLOCKS = 4 }; /* a processor's: nvcc keeps all loads of a round in registers then */
 
 /* Adds the shares of choices [k0, k0 + AT_ONCE) of those of a token, in order. No load has a condition: nvcc would wait for each. */
 template <int AT_ONCE, class T, int N>

@@ -9,7 +9,7 @@
 enum {
   AT_ONCE = 8, /* slots of a lane in a round, whose loads are on their way together */
   ROUND = AT_ONCE * WARP,
-  LOW_BITS = 20, /* of a word below its expert */
+  LOW_BITS = 20, /* a word's below its expert */
   LOW = (1 << LOW_BITS) - 1,
 };
 static_assert(MOE_ORDER_SLOTS <= LOW && MOE_ORDER_THREADS <= 1 << (31 - LOW_BITS), "an expert and a slot fit a word");
