@@ -6,8 +6,8 @@ OTHER_NUMBERS = ("fused_linear_preference",)
 
 
 def losses(op, t):
-    """Of a case with labels, by operator; None: there is none. policy_loss and preference_loss have no peer: Liger-Kernel's
-    GRPO and DPO losses take logits or hidden states."""
+    """The case of a loss, by operator. None: there is none. policy_loss and preference_loss have no peer: Liger-Kernel's GRPO and
+    DPO losses take logits or hidden states."""
     torch = peers_cpu.torch
     import liger_kernel.transformers.functional as liger
 
@@ -17,6 +17,9 @@ def losses(op, t):
     if op == "divergence":
         teacher = t.tensors("target")[0].log_softmax(-1)
         return lambda x: liger.liger_jsd(x.log_softmax(-1), teacher)
+    if op == "divergence+kl":
+        teacher = t.tensors("target")[0].log_softmax(-1)
+        return lambda x: liger.liger_kl_div(x.log_softmax(-1), teacher, reduction="batchmean", log_target=True)
     if op == "fused_linear_cross_entropy":
         labels, = t.tensors("labels")
         return lambda h, w: liger.liger_fused_linear_cross_entropy(h, w, labels, ignore_index=0)

@@ -24,6 +24,11 @@ def divergence(t):
     return lambda x: jsd(x, target), [x], [torch.ones_like(loss[0])], [loss[0]], [dinput]
 
 
+def kl_divergence(t):
+    kl = lambda x, target: F.kl_div(x.float().log_softmax(-1), target.float().log_softmax(-1), reduction="batchmean", log_target=True)
+    return (lambda x, target=t.tensors("target")[0]: kl(x, target)), *divergence(t)[1:]
+
+
 def topk_divergence(t):
     x, target, ids, loss, dinput = t.tensors("input", "target", "target_ids", "loss", "dinput")
     ids = ids.long()
@@ -128,6 +133,7 @@ CASES = [
     cross_entropy, divergence, fused_linear_cross_entropy, linear_logprob, policy_loss, preference_loss,
     fused_linear_policy, fused_linear_preference, fused_linear_divergence, topk_divergence
 ]
+FORMS = {"linear_logprob+cache": linear_logprob, "divergence+kl": kl_divergence}  # what is behind + as in layers.py
 
 
 # ---- Tigon from PyTorch, by peers_cpu.py's load_tigon() ----
@@ -152,6 +158,7 @@ def preference_head_from_torch(labels, ref):
 FROM_TORCH = {
     "cross_entropy": lambda t: lambda x, labels=t.tensors("labels")[0]: T.cross_entropy(x, labels),
     "divergence": lambda t: lambda x, target=t.tensors("target")[0]: T.divergence(x, target, "jsd"),
+    "divergence+kl": lambda t: lambda x, target=t.tensors("target")[0]: T.divergence(x, target, "kl"),
     "topk_divergence": lambda t: lambda x, given=t.tensors("target", "target_ids"): T.topk_divergence(x, *given, tail=True),
     "fused_linear_cross_entropy": lambda t: lambda h, w, labels=t.tensors("labels")[0]: T.fused_linear_cross_entropy(
         h, w, labels, ignore_index=0),

@@ -243,7 +243,7 @@ FROM_TORCH = {
 
 CASES = {f.__name__: f
          for f in (rms_norm, fused_add_rms_norm, layer_norm, group_norm, modulated_rms_norm, swiglu, geglu, softmax,
-                   *losses.CASES, embedding)} | layers.CASES | {"linear_logprob+cache": losses.linear_logprob}
+                   *losses.CASES, embedding)} | layers.CASES | losses.FORMS
 
 
 # ---- operators whose own file in the Python package says what they are in plain torch ----

@@ -5,8 +5,8 @@ import argparse
 import statistics
 import sys
 
+import cuda_sizes
 import peers_cpu
-import peers_cuda
 import records
 from cuda_rows import best_peer, is_behind, ratio
 
@@ -55,8 +55,8 @@ def microseconds(row):
 
 
 def in_table(row):
-    return any(row["dtype"] == one["dtype"] and row["shape"] == peers_cuda.extents(one, one["rows"], one["cols"])
-               for one in peers_cuda.TABLE[row["op"]] if not one["as_weight"])
+    return any(row["dtype"] == one["dtype"] and row["shape"] == cuda_sizes.extents(one, one["rows"], one["cols"])
+               for one in cuda_sizes.TABLE[row["op"]] if not one["as_weight"])
 
 
 def cuda():

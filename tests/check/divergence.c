@@ -258,6 +258,7 @@ static const double *read(const call *c, const tigon_tensor *t, bool used) {
 /* The arguments that are alike in both directions. */
 static call begin(check *k) {
   call c = {.k = k, .o = options[k->option], .rows = k->dims[0], .cols = k->dims[1]};
+  if (check_has_form(k, BENCH_KL)) c.o.kind = KL;
   const struct option o = c.o;
   c.kind = kind_of(o.kind, o.beta);
   c.a.input = make_rows(k, "input", o.input_is, o.in_place == OVER_INPUT);
@@ -368,11 +369,12 @@ static const check_sizes own_sizes = {
 };
 
 static const bench_case timed = {.op = "divergence",
-                                 .shape_note = "tokens x vocabulary, jsd of logits",
+                                 .shape_note = "tokens x vocabulary of logits, jsd",
                                  .rows_f32 = 512,
                                  .rows_16bit = 1024,
                                  .cols = 32000,
                                  .option = {1, 0, 0},
+                                 .forms = BENCH_BIT(BENCH_KL),
                                  .full_in_one = true};
 
 const check_op tigon_check_divergence_fwd = {fwd, check_row_shapes, OPTIONS, true, wrong_fwd, &timed, &own_sizes};

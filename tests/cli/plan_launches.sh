@@ -98,6 +98,7 @@ swiglu bwd --gpt-oss --packed
 attn_res bwd --list
 multi_token_attention fwd --pre --sparse
 multi_token_attention bwd --biases
+divergence fwd --kl
 mhc_coeffs fwd --bare
 mhc_post_res bwd --bare
 linear bwd --biases --dweight-as-weight
