@@ -109,7 +109,7 @@ form attn_res fwd 8x128 --list ", list" "9 * 1024 + 2 * 128 + 2 * 64"
 form attn_res bwd 8x128 --list ", list" "17 * 1024 + 4 * 128 + 2 * 64"
 form multi_token_attention fwd 8x2 "--pre --sparse" ", pre, sparse" "2 * (64 + 66 + 13 * 8 + 13)" # 13 rows of o
 form multi_token_attention bwd 8x2 --biases ", biases" "2 * (2 * 64 + 2 * 66 + 13 * 8 + 8 + 1)"
-form divergence fwd 8x128 --kl ", kl" "2 * 1024 + 3 * 8 + 1"
+form divergence fwd 8x128 --kl ", kl" "2 * 1024 + 4 * 8 + 1"
 form mhc_coeffs fwd 8x128 --bare ", bare" "8 * 512 + 512 * 24 + 24 + 3 + 8 * (24 + 24 + 1)"
 form mhc_post_res fwd 8x128 --bare ", bare" "8 * (2 * 512 + 16)"
 products() { # operator, options, the third size; then the products of forward and backward
