@@ -85,17 +85,32 @@ static tigon_status mix(tigon_queue *queue, const problem *p, const job *j) {
                        OPENCL_MEMORY(BLOCKS(&p->v), j->words, j->sums, p->h.data), &j->k, sizeof j->k);
 }
 
+static opencl_shape slabs_shape(const tigon_queue *queue, const job *j) {
+  opencl_shape shape = opencl_row_shape(queue, j->k.slabs);
+  shape.slabs = j->sums ? j->k.slabs : 0;
+  return shape;
+}
+
 static tigon_status make_dv(tigon_queue *queue, const problem *p, const job *j) {
   static const opencl_kernel kernel = {"attn_res", "attn_res_dv"};
-  const opencl_device *d = opencl_of(queue);
-  const bool alone = d->model == OPENCL_ITEMS;
-  const int64_t local = alone ? 1 : d->group, vectors = alone ? ATTN_RES_LONG : ATTN_RES_WIDE * local;
-  const opencl_shape shape = {.global = {j->k.slabs * local, opencl_ceil_div(p->cols, vectors * d->lanes)},
-                              .local = {local, 1},
-                              .slabs = j->sums ? j->k.slabs : 0};
-  return opencl_launch(queue, &kernel, p->dtype, shape,
+  return opencl_launch(queue, &kernel, p->dtype, slabs_shape(queue, j),
                        OPENCL_MEMORY(BLOCKS(&p->v), BLOCKS(&p->dv), j->c, p->h.data, j->words, p->a, j->sums), &j->k,
                        sizeof j->k);
+}
+
+/* ---- all of a token's work in one launch ---- */
+
+static tigon_status fwd_at_once(tigon_queue *queue, const problem *p, const job *j) {
+  static const opencl_kernel kernel = {"attn_res", "attn_res_fwd"};
+  return opencl_launch(queue, &kernel, p->dtype, opencl_row_shape(queue, p->space.rows),
+                       OPENCL_MEMORY(BLOCKS(&p->v), j->c, j->words, p->a, p->rstd, p->h.data), &j->k, sizeof j->k);
+}
+
+static tigon_status bwd_at_once(tigon_queue *queue, const problem *p, const job *j) {
+  static const opencl_kernel kernel = {"attn_res", "attn_res_bwd"};
+  return opencl_launch(queue, &kernel, p->dtype, slabs_shape(queue, j),
+                       OPENCL_MEMORY(BLOCKS(&p->v), BLOCKS(&p->dv), j->c, p->h.data, j->words, p->a, p->rstd, j->sums),
+                       &j->k, sizeof j->k);
 }
 
 /* A launch for every ATTN_RES_BLOCKS blocks, one where there is none. */
@@ -115,6 +130,7 @@ tigon_status tigon_opencl_attn_res_fwd(tigon_queue *queue, const problem *p) {
   static const opencl_kernel weights = {"attn_res", "attn_res_weights"};
   job j = job_of(queue, p, false);
   TIGON_TRY(make_c(queue, p, &j));
+  if (p->blocks <= ATTN_RES_BLOCKS) return each_blocks(queue, p, &j, fwd_at_once);
   TIGON_TRY(each_blocks(queue, p, &j, fwd_sum));
   TIGON_TRY(opencl_launch(queue, &weights, p->dtype, items_shape(queue, p->space.rows),
                           OPENCL_MEMORY(j.words, p->a, p->rstd), &j.k, sizeof j.k));
@@ -125,10 +141,14 @@ tigon_status tigon_opencl_attn_res_bwd(tigon_queue *queue, const problem *p) {
   static const opencl_kernel slopes = {"attn_res", "attn_res_slopes"}, end = {"attn_res", "attn_res_end"};
   job j = job_of(queue, p, true);
   TIGON_TRY(make_c(queue, p, &j));
-  TIGON_TRY(each_blocks(queue, p, &j, bwd_sum));
-  TIGON_TRY(opencl_launch(queue, &slopes, p->dtype, items_shape(queue, p->space.rows),
-                          OPENCL_MEMORY(j.words, p->a, p->rstd), &j.k, sizeof j.k));
-  TIGON_TRY(each_blocks(queue, p, &j, make_dv));
+  if (p->blocks <= ATTN_RES_BLOCKS) {
+    TIGON_TRY(each_blocks(queue, p, &j, bwd_at_once));
+  } else {
+    TIGON_TRY(each_blocks(queue, p, &j, bwd_sum));
+    TIGON_TRY(opencl_launch(queue, &slopes, p->dtype, items_shape(queue, p->space.rows),
+                            OPENCL_MEMORY(j.words, p->a, p->rstd), &j.k, sizeof j.k));
+    TIGON_TRY(each_blocks(queue, p, &j, make_dv));
+  }
   if (!wants_sums(p)) return TIGON_OK;
   return opencl_launch(queue, &end, p->dtype, items_shape(queue, opencl_ceil_div(p->cols, opencl_of(queue)->lanes)),
                        OPENCL_MEMORY(j.sums, p->q.data, p->wn.data, p->dq.data, p->dwn.data), &j.k, sizeof j.k);

@@ -5,8 +5,6 @@
 
 enum {
   ATTN_RES_BLOCKS = 8, /* at most in a launch */
-  ATTN_RES_WIDE = 4,   /* vectors of a work-item in dv */
-  ATTN_RES_LONG = 64,  /* and of one alone, so that it goes through memory in order */
 };
 
 /* Blocks first to first + count - 1 of a launch. Words are two numbers of each token and block, [2, tokens, blocks]. */
