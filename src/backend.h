@@ -25,6 +25,7 @@ typedef struct tigon_device {
   int64_t cores;
   int64_t onchip_bytes; /* shared memory or Unified Buffer that a block may have; 0: only caches */
   double memory_gbps;   /* speed of a copy by all cores; 0: unknown */
+  double tflops;        /* products in 16 bits, by the maker; 0: unknown */
 } tigon_device;
 
 /* One launch, as a recorder gets it. A backend fills what it knows. 0 and NULL are not printed. */

@@ -156,16 +156,16 @@ void term_progress_clear(void) {
 
 void term_progress(int64_t done, int64_t total, const char *text) {
   enum { CELLS = 24 };
-  const int width = term_width(stderr);
+  const int width = term_width(stderr), cells = width < 100 ? CELLS / 2 : CELLS;
   if (width == 0 || total <= 0) return;
   if (done >= total) {
     term_progress_clear();
     return;
   }
   char bar[CELLS + 1], line[256];
-  const int full = (int)(done * CELLS / total);
-  for (int i = 0; i < CELLS; ++i) bar[i] = i < full ? '#' : '.';
-  bar[CELLS] = 0;
+  const int full = (int)(done * cells / total);
+  for (int i = 0; i < cells; ++i) bar[i] = i < full ? '#' : '.';
+  bar[cells] = 0;
   snprintf(line, sizeof line, "[%s] %" PRId64 "/%" PRId64 " %s", bar, done, total, text);
   fprintf(stderr, "\r\033[K%.*s", width - 1, line);
   bar_shown = true;

@@ -28,10 +28,16 @@ static void print_line(json_t *object) {
   fflush(stdout);
 }
 
+/* What is not known is left out. */
+static void set_mfu(json_t *line, double mfu) {
+  if (isfinite(mfu)) json_object_set_new(line, "mfu", json_real(mfu));
+}
+
 static void json_step(const train_report *report, const train_step_report *s) {
   train_json_begin();
   json_t *line = json_pack("{s:I, s:o, s:o, s:I}", "step", (json_int_t)s->step, "loss", number(s->loss), "tokens_per_s",
                            number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes);
+  set_mfu(line, s->mfu);
   if (s->scaler->on) {
     json_object_set_new(line, "loss_scale", json_real(s->scaler->scale));
     json_object_set_new(line, "skipped_steps", json_integer((json_int_t)s->scaler->skipped));
@@ -54,6 +60,7 @@ static void json_end(const train_summary *s) {
   json_t *line = json_pack("{s:b, s:o, s:o, s:I, s:I}", "done", s->signal == 0, "heldout_loss", number(s->heldout_loss),
                            "tokens_per_s", number(s->tokens_per_s), "peak_bytes", (json_int_t)s->peak_bytes, "steps",
                            (json_int_t)s->steps);
+  set_mfu(line, s->mfu);
   if (s->scaler->on) json_object_set_new(line, "skipped_steps", json_integer((json_int_t)s->scaler->skipped));
   if (s->best_step > 0) {
     json_object_set_new(line, "best_step", json_integer((json_int_t)s->best_step));
@@ -117,9 +124,18 @@ static void on_begin(void *user, const train_begin *b) {
   fputc('\n', stderr);
 }
 
+enum { SPEED = 80 };
+/* "12345 tokens/s, 41 % MFU" */
+static char *speed(char text[SPEED], double tokens_per_s, double mfu) {
+  const int length = snprintf(text, SPEED, "%.0f tokens/s", tokens_per_s), digits = mfu < 0.1 ? 2 : 0;
+  if (isfinite(mfu) && length < SPEED)
+    snprintf(text + length, (size_t)(SPEED - length), ", %.*f %% MFU", digits, 100 * mfu);
+  return text;
+}
+
 static void on_step(void *user, const train_step_report *s) {
   const train_report *report = user;
-  char memory[TERM_NUMBER], left[TERM_NUMBER], norm[64], text[160];
+  char memory[TERM_NUMBER], left[TERM_NUMBER], rate[SPEED], norm[64], text[240];
   if (report->json) {
     if (s->logged) json_step(report, s);
     return;
@@ -130,13 +146,13 @@ static void on_step(void *user, const train_step_report *s) {
   if (report->quiet) return;
   term_bytes(memory, s->peak_bytes);
   if (term_width(stderr) > 0) {
-    snprintf(text, sizeof text, "loss %.4f  %.0f tokens/s  %s  %s left", s->loss, s->tokens_per_s, memory,
-             duration(left, s->seconds_left));
+    snprintf(text, sizeof text, "loss %.4f  %s  %s left  %s", s->loss, speed(rate, s->tokens_per_s, s->mfu),
+             duration(left, s->seconds_left), memory);
     term_progress(s->step, report->steps, text);
   } else if (s->logged && !report->compare) {
     snprintf(norm, sizeof norm, isfinite(s->norm) ? "%.2f" : "none", s->norm);
-    fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %s  %.0f tokens/s  %s\n", s->step,
-            report->steps, s->loss, s->lr, norm, s->tokens_per_s, memory);
+    fprintf(stderr, "step %6" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %s  %s  %s\n", s->step, report->steps,
+            s->loss, s->lr, norm, speed(rate, s->tokens_per_s, s->mfu), memory);
   }
 }
 
@@ -187,7 +203,7 @@ static void print_comparison(const train_comparison *c) {
 
 static void on_end(void *user, const train_summary *s) {
   const train_report *report = user;
-  char bytes[TERM_NUMBER], resident[TERM_NUMBER];
+  char bytes[TERM_NUMBER], resident[TERM_NUMBER], rate[SPEED];
   term_progress_clear();
   if (report->json) {
     json_end(s);
@@ -201,7 +217,7 @@ static void on_end(void *user, const train_summary *s) {
   if (s->scaler->on)
     printf("loss scale     %g, %" PRId64 " step%s skipped\n", s->scaler->scale, s->scaler->skipped,
            s->scaler->skipped == 1 ? "" : "s");
-  if (s->tokens_per_s > 0) printf("speed          %.0f tokens/s\n", s->tokens_per_s);
+  if (s->tokens_per_s > 0) printf("speed          %s\n", speed(rate, s->tokens_per_s, s->mfu));
   term_bytes(bytes, s->peak_bytes);
   if (resident_peak() > 0)
     printf("memory         %s in buffers, %s resident at most\n", bytes, term_bytes(resident, resident_peak()));

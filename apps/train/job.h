@@ -62,6 +62,8 @@ char *train_job_sample(train_job *job, train_error *error);
 bool train_job_open_metrics(train_job *job, train_error *error);
 /* A step's row. A disk that is full is a note. */
 void train_job_measure(train_job *job, const train_step_report *report);
+/* The part of the device's rate that the model's arithmetic takes; NaN: the rate is not known. */
+double train_job_mfu(const train_job *job, double tokens_per_s);
 /* Adds the held-out loss to the last step's row. */
 void train_job_measure_heldout(train_job *job, double loss);
 

@@ -11,6 +11,13 @@ static double operations(const train_job *job) {
          12.0 * (double)(c->layers * c->heads * c->head_dim * job->options->seq);
 }
 
+double train_job_mfu(const train_job *job, double tokens_per_s) {
+  const train_options *o = job->options;
+  const double known = tigon_context_tflops(job->context, tigon_dtype_from_name(o->dtype));
+  const double rate = 1e12 * (o->peak_tflops > 0 ? o->peak_tflops : known) * job->ranks.count;
+  return rate > 0 ? tokens_per_s * operations(job) / rate : NAN;
+}
+
 bool train_job_open_metrics(train_job *job, train_error *error) {
   const char *from = job->resumed ? job->options->resume : NULL;
   if (!train_metrics_open(&job->metrics, job->out, from, &job->history, error)) return false;
@@ -27,7 +34,6 @@ static void put(train_job *job, const train_metrics_row *row) {
 
 void train_job_measure(train_job *job, const train_step_report *r) {
   if (!job->saves) return;
-  const double rate = 1e12 * job->options->peak_tflops * job->ranks.count;
   put(job,
       &(train_metrics_row){.step = (double)r->step,
                            .tokens = (double)job->tokens,
@@ -38,7 +44,7 @@ void train_job_measure(train_job *job, const train_step_report *r) {
                            .tokens_per_s = r->tokens_per_s,
                            .seconds = job->seconds_before + r->seconds,
                            .peak_bytes = (double)r->peak_bytes,
-                           .mfu = rate > 0 ? r->tokens_per_s * operations(job) / rate : NAN,
+                           .mfu = r->mfu,
                            .loss_scale = r->scaler->on ? r->scaler->scale : NAN,
                            .skipped_steps = r->scaler->on ? (double)r->scaler->skipped : NAN});
 }

@@ -95,7 +95,7 @@ const train_option_row train_option_rows[] = {
   {"log-every", TRAIN_WHOLE, TRAIN_USE_RUN, AT(log_every), 1, 1e9, "10", NULL, "N",
    "Steps between two lines of progress; default 10"},
   {"peak-tflops", TRAIN_REAL, TRAIN_USE_RUN, AT(peak_tflops), 0, 1e6, "0", NULL, "X",
-   "What the device can do in --dtype, in TFLOP/s: metrics then have the part of it that the model uses (MFU)"},
+   "What the device can do in --dtype, in TFLOP/s, if that is not known: progress and metrics have the part of it that the model uses (MFU)"},
   {"sample", TRAIN_WHOLE, TRAIN_USE_RUN, AT(sample), 0, 1e6, "300", NULL, "N",
    "Tokens of generated text to show at the end, 0 for none; default 300"},
   {"prompt", TRAIN_TEXT, TRAIN_USE_RUN, AT(prompt), 0, 0, NULL, NULL, "TEXT",

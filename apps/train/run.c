@@ -53,13 +53,15 @@ static void tell_step(train_job *job, const train_step_result *result, double un
   const int64_t step = job->step, done = step - job->first_step + 1;
   const double spent = total(job->seconds, done) + total(job->unfused_seconds, done);
   const bool logged = step % o->log_every == 0 || step == job->first_step || step == o->steps || result->signal != 0;
+  const double rate = (double)(since->steps * o->batch * o->seq) / since->seconds;
   const train_step_report report = {.step = step,
                                     .loss = result->loss,
                                     .lr = result->lr,
                                     .norm = result->norm,
                                     .scaler = &job->fused.scaler,
                                     .unfused_loss = unfused_loss,
-                                    .tokens_per_s = (double)(since->steps * o->batch * o->seq) / since->seconds,
+                                    .tokens_per_s = rate,
+                                    .mfu = train_job_mfu(job, rate),
                                     .peak_bytes = job->peak_bytes,
                                     .seconds = now() - job->began,
                                     .seconds_left = spent / (double)done * (double)(o->steps - step),
@@ -162,7 +164,8 @@ static bool finish(train_job *job, train_error *error) {
   }
   if (o->compare) train_job_finish_comparison(job);
   const int64_t count = job->step - job->first_step + 1;
-  const double seconds = total(job->seconds, count);
+  const double seconds = total(job->seconds, count),
+               rate = count > 0 ? (double)(count * o->batch * o->seq) / seconds : 0;
   job->observer->end(job->observer->user,
                      &(train_summary){.options = o,
                                       .history = &job->history,
@@ -172,7 +175,8 @@ static bool finish(train_job *job, train_error *error) {
                                       .heldout_loss = loss,
                                       .best_step = o->keep_best ? job->best_step : 0,
                                       .best_loss = job->best_loss,
-                                      .tokens_per_s = count > 0 ? (double)(count * o->batch * o->seq) / seconds : 0,
+                                      .tokens_per_s = rate,
+                                      .mfu = train_job_mfu(job, rate),
                                       .peak_bytes = job->peak_bytes,
                                       .out = job->saves ? job->out : NULL,
                                       .svg = job->svg[0] && job->history.steps > 0 ? job->svg : NULL,

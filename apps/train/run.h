@@ -26,10 +26,11 @@ typedef struct train_step_report {
   const train_scaler *scaler; /* after the step */
   double unfused_loss;        /* with --compare */
   double tokens_per_s;        /* since the last report that was logged */
-  int64_t peak_bytes;         /* counted memory, see memory.h */
-  double seconds;             /* since the first step of this process began */
-  double seconds_left;        /* to the end of the steps, as it went so far */
-  bool logged;                /* one of every --log-every, the first and the last */
+  double mfu;          /* the same: part of the device's rate that the model's arithmetic takes; NaN: not known */
+  int64_t peak_bytes;  /* counted memory, see memory.h */
+  double seconds;      /* since the first step of this process began */
+  double seconds_left; /* to the end of the steps, as it went so far */
+  bool logged;         /* one of every --log-every, the first and the last */
 } train_step_report;
 
 typedef struct train_comparison {
@@ -54,6 +55,7 @@ typedef struct train_summary {
   int64_t best_step;   /* --keep-best: the step of out/best and its held-out loss; 0: none */
   double best_loss;
   double tokens_per_s; /* over the steps of this process, without evaluations and saves */
+  double mfu;          /* the same; NaN: the device's rate is not known */
   int64_t peak_bytes;
   const char *out, *svg;           /* NULL: not written */
   const char *sample;              /* UTF-8, safe to show; NULL: none */

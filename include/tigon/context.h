@@ -54,6 +54,10 @@ TIGON_API tigon_status tigon_context_sync(tigon_context *context);
  * NPU: aclnn. Without it the context has no linear. */
 TIGON_API const char *tigon_context_gemm(const tigon_context *context);
 
+/* What products of `dtype` can do on the context's device by its maker's data sheet, without sparsity, in TFLOP/s. 0: not known,
+ * as of a CPU, of f32, and of a GPU that src/cuda/gpus.def does not have. */
+TIGON_API double tigon_context_tflops(const tigon_context *context, tigon_dtype dtype);
+
 /* Device memory for tests, tools and trainers. Ops never allocate. It is 64-byte aligned. bytes = 0 gives NULL and OK. */
 TIGON_API tigon_status tigon_alloc(tigon_context *context, size_t bytes, void **memory);
 TIGON_API void tigon_free(tigon_context *context, void *memory);

@@ -34,6 +34,11 @@ const char *tigon_context_gemm(const tigon_context *context) {
   return context ? context->queue.backend->gemm(&context->queue) : "";
 }
 
+double tigon_context_tflops(const tigon_context *context, tigon_dtype dtype) {
+  const bool is_short = dtype == TIGON_BF16 || dtype == TIGON_F16;
+  return context && context->device && is_short ? context->device->tflops : 0;
+}
+
 /* "cuda:1" is device 1 of backend "cuda"; without a number it is device 0; some backends have names instead. False on anything
  * else. */
 static bool split_device(const char *text, char name[16], int *index) {

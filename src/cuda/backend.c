@@ -69,7 +69,7 @@ static int attribute(const cuda_device *device, int which) {
 static const struct gpu {
   const char *name, *of_driver;
   int sm, cores, block_kib, l2_mib;
-  double memory_gbps;
+  double memory_gbps, tflops;
 } gpus[] = {
 #define GPU(...) {__VA_ARGS__},
 #include "cuda/gpus.def"
@@ -77,11 +77,11 @@ static const struct gpu {
 };
 enum { GPUS = sizeof gpus / sizeof *gpus };
 
-/* The L2 that kernels were tuned for, where the table has the GPU, else what the driver says. */
-static int64_t l2_bytes(const cuda_device *device) {
+/* NULL: the table does not have the GPU. */
+static const struct gpu *find(const cuda_device *device) {
   for (int i = 0; i < GPUS; ++i)
-    if (strcmp(gpus[i].of_driver, device->desc.name) == 0) return (int64_t)gpus[i].l2_mib << 20;
-  return attribute(device, CU_ATTRIBUTE_L2_BYTES);
+    if (strcmp(gpus[i].of_driver, device->desc.name) == 0) return &gpus[i];
+  return NULL;
 }
 
 /* The copy rate is 0.87 of the memory's, as measured on an H200 (4.28 of 4.92 TB/s). */
@@ -94,7 +94,10 @@ static void describe(cuda_device *device) {
                                 .onchip_bytes = attribute(device, CU_ATTRIBUTE_BLOCK_SHARED_BYTES),
                                 .memory_gbps = COPY_SHARE * gbps};
   device->cu->device_get_name(device->desc.name, sizeof device->desc.name, device->device);
-  device->l2_bytes = l2_bytes(device);
+  const struct gpu *known = find(device);
+  device->desc.tflops = known ? known->tflops : 0;
+  /* What kernels were tuned for, else what the driver says. */
+  device->l2_bytes = known ? (int64_t)known->l2_mib << 20 : attribute(device, CU_ATTRIBUTE_L2_BYTES);
 }
 
 /* ---- opening ---- */
@@ -215,8 +218,10 @@ static const tigon_kernels *open_described(const char *name, tigon_queue *queue)
   device->l2_bytes = (int64_t)gpu->l2_mib << 20;
   device->scratch = address((uintptr_t)1 << 25);
   device->tickets = address((uintptr_t)1 << 25 | 1);
-  device->desc = (tigon_device){
-      .cores = gpu->cores, .onchip_bytes = (int64_t)gpu->block_kib << 10, .memory_gbps = COPY_SHARE * gpu->memory_gbps};
+  device->desc = (tigon_device){.cores = gpu->cores,
+                                .onchip_bytes = (int64_t)gpu->block_kib << 10,
+                                .memory_gbps = COPY_SHARE * gpu->memory_gbps,
+                                .tflops = gpu->tflops};
   snprintf(device->desc.name, sizeof device->desc.name, "%s", gpu->name);
   queue->state = device;
   queue->error_flag = address((uintptr_t)1 << 25 | 2);

@@ -95,6 +95,7 @@ static void test_null(void **state) {
   assert_string_equal(tigon_context_device(NULL), "");
   assert_string_equal(tigon_context_gemm(NULL), "");
   assert_true(*tigon_context_gemm(c) != 0);
+  assert_true(tigon_context_tflops(NULL, TIGON_BF16) == 0 && tigon_context_tflops(c, TIGON_BF16) == 0);
   tigon_free(NULL, memory);
   tigon_free(c, NULL);
   api_expect(NULL, tigon_alloc(NULL, 1, &memory), TIGON_ERROR_INVALID, "alloc: context or memory is NULL");

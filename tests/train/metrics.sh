@@ -67,6 +67,11 @@ rows other >got
 train --steps 2 --peak-tflops 0.5 --quiet --out mfu
 awk -F, 'NR > 1 { want = $7 * (6 * 32928 + 12 * 2 * 32 * 32) / 0.5e12; print $10, want; if (($10 / want - 1) ^ 2 > 1e-8) exit 1 }' \
   mfu/metrics.csv >&2 || fail "mfu"
+# The progress and the last lines say it, too, and nothing where the rate is not known.
+train --steps 2 --peak-tflops 0.5 --out mfu --overwrite
+[ "$(cat out err | grep -cE '[0-9]+ tokens/s, [0-9.e-]+ % MFU')" -ge 2 ] || fail "no MFU: $(cat out err)"
+train --steps 2 --out mfu --overwrite
+if grep -q MFU out err; then fail "MFU of a CPU: $(cat out err)"; fi
 
 # A file that cannot grow: one note, whole lines, and the run goes on.
 least=(--data "$text" --layers 1 --hidden 8 --heads 1 --seq 8 --batch 1 --sample 0 --eval-every 0 --checkpoint-every 0)
