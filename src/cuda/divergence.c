@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "core/logit_map.h"
 #include "cuda/kernels.h"
 
 typedef tigon_divergence_problem problem;
@@ -60,31 +61,35 @@ static bool is_plain(const problem *p, int64_t lanes) {
          p->target_is == TIGON_DISTRIBUTION_LOGITS && p->hard == 0 && p->target_cols == p->cols && !is_capped(p);
 }
 
-enum { STREAM_MAIL = 16 << 10 /* bytes of shared memory for what blocks tell each other, and some more */ };
+/* What a side's logits are multiplied by, for logarithms to base 2. */
+static float scale_of(const problem *p, const tigon_logit_map *map) {
+  return p->inverse_temperature * tigon_logit_scale(map) * 1.4426950408889634f;
+}
 
 /* Long plain rows; `found` says whether they are. */
 static tigon_status stream_rows(tigon_queue *queue, const problem *p, int64_t lanes, div_walk walk, bool *found) {
   static cuda_kernel kernels[][3] = {CUDA_KERNELS(divergence_stream_kl, divergence_stream_kl),
-                                     CUDA_KERNELS(divergence_stream, divergence_stream_reverse_kl),
+                                     CUDA_KERNELS(divergence_stream_kl, divergence_stream_reverse_kl),
                                      CUDA_KERNELS(divergence_stream, divergence_stream_jsd),
                                      CUDA_KERNELS(divergence_stream, divergence_stream_tvd)};
   const cuda_device *device = cuda_of(queue);
   const int64_t items = cuda_ceil_div(p->cols, lanes), most = DIV_STREAM_ELEMENTS / lanes;
-  const bool kl = p->kind == TIGON_DIVERGENCE_KL;
-  const int64_t turns = kl ? DIV_KL_TURNS : DIV_STREAM_TURNS;
-  cuda_shape shape = {.threads = kl ? DIV_KL_THREADS : DIV_STREAM_THREADS, .cluster = 1, .held = "shared"};
-  *found = device->sm >= 90 && is_plain(p, lanes) && p->space.rows > 0 && items > 2 * DIV_STREAM_THREADS &&
-           items <= CUDA_CLUSTER * DIV_STREAM_THREADS * most;
+  const bool kl = p->kind == TIGON_DIVERGENCE_KL || p->kind == TIGON_DIVERGENCE_REVERSE_KL;
+  const int warps = (kl ? DIV_KL_WARPS : DIV_HELD_WARPS) + 2;
+  cuda_shape shape = {.threads = 32 * warps, .cluster = 1, .held = "shared"};
+  *found = device->sm >= 90 && is_plain(p, lanes) && p->space.rows > 0 && p->space.rows <= INT32_MAX / 2 &&
+           items > 2 * DIV_STREAM_THREADS && items <= CUDA_CLUSTER * DIV_STREAM_THREADS * most;
   if (!*found) return TIGON_OK;
   while (items > shape.cluster * DIV_STREAM_THREADS * most) shape.cluster *= 2;
   walk.slice = (int)cuda_ceil_div(items, shape.cluster);
-  const int64_t bytes = (int64_t)2 * 16 * walk.slice, room = device->desc.onchip_bytes - STREAM_MAIL;
+  const int64_t bytes = (int64_t)2 * 16 * walk.slice, room = device->desc.onchip_bytes - DIV_STREAM_SPACE;
   /* SMs come in groups. So the last of as many clusters as SMs allow does not always fit at the same time as the others. */
   const int64_t fit = (int64_t)device->desc.cores / shape.cluster - 1;
   *found = bytes <= room;
   if (!*found) return TIGON_OK;
   walk.buffers = (int)(room / bytes < DIV_STREAM_BUFFERS ? room / bytes : DIV_STREAM_BUFFERS);
-  walk.rows = cuda_ceil_div(p->space.rows, turns * (fit > 0 ? fit : 1));
+  walk.by[0] = scale_of(p, &p->input_map), walk.by[1] = scale_of(p, &p->target_map);
+  walk.rows = cuda_ceil_div(p->space.rows, DIV_STREAM_TURNS * (fit > 0 ? fit : 1));
   shape.shared_bytes = (int)(walk.buffers * bytes);
   shape.blocks = cuda_ceil_div(p->space.rows, walk.rows) * shape.cluster;
   return cuda_launch(queue, cuda_by_dtype(kernels[p->kind], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));

@@ -1,237 +1,183 @@
-/* divergence of long rows whose sides are both logits: a loss, and with dinput its gradient, of one read of both.
+/* jsd and tvd of long rows whose sides are both logits: a loss, and with dinput its gradient, of one read of both.
  *
- * The blocks of a cluster share a row, and have some rows, of which the next ones come into shared memory while they work on this one. Each
- * row takes three steps, between which the warps of the cluster tell each other what they have:
+ * Working warps take three steps, between which their sums go through the cluster:
  *   open    a warp's largest logits, and its sums of exponentials that begin from there
- *   weigh   each class's probabilities, what it adds to the loss, and what the gradient is made of, which stay in registers
+ *   weigh   what each class adds to the loss, and what its gradient is made of, which stays in registers
  *   close   the gradient
- * A row is opened before the one before it is closed, so that what is told has its time to come.
- * Logarithms are to base 2, as the hardware's are; what is added up of them is brought to e at the end. */
-#include "core/labels.h"
-#include "cuda/kernel/divergence_math.cuh"
-#include "cuda/kernel/divergence_mail.cuh"
+ * In a turn they open a row, close the one that was opened two turns before, and weigh the one between. So all sums of a turn go at once, while
+ * the next row is opened. Logarithms are to base 2, as the hardware's are. */
+#include "cuda/kernel/divergence_stream.cuh"
 
-extern __shared__ uint4 stream_held[]; /* [buffers, 2, slice] */
-
-/* `v` times a probability `of`, whose logarithm is log_of: 0 of no probability, and Inf of any where v is. */
-__device__ static inline void stream_settle(float &v, float log_of, float &of) {
-  if (fabsf(v) < INFINITY) return;
-  if (log_of == -INFINITY)
-    v = 0;
-  else
-    of = fmaxf(of, FLT_MIN);
-}
-
-template <class T, tigon_divergence_kind KIND> struct stream_rows {
-  enum { N = pack<T>::N, MOST = DIV_STREAM_ELEMENTS / N };
-  enum : bool { KL = KIND == TIGON_DIVERGENCE_KL, REVERSE = KIND == TIGON_DIVERGENCE_REVERSE_KL };
-  enum : bool { JSD = KIND == TIGON_DIVERGENCE_JSD, TVD = KIND == TIGON_DIVERGENCE_TVD };
-  static constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
-  /* What a sum of losses, and what the gradient is made of, are multiplied by. */
-  static constexpr float LOSS_UNIT = TVD ? 0.5f : LN_2, PART_UNIT = KL ? 1 : LOSS_UNIT;
-  const div_problem &p;
-  const div_walk &walk;
-  const cluster cl;
-  const int begin, packs; /* the block's part of a row */
-
-  __device__ stream_rows(const div_problem &p, const div_walk &walk)
-      : p(p), walk(walk), cl(cluster_of_block()), begin(cl.rank * walk.slice),
-        packs(min(walk.slice, max((int)p.cols / N - begin, 0))) {}
-
-  /* The block's part of the input, and of the target behind it. */
-  __device__ inline uint4 *held(int buffer) const { return stream_held + buffer * 2 * walk.slice; }
-
-  /* By one thread, when all have read what the buffer held; returns the row that is fetched after r. */
-  __device__ inline int64_t fetch(int64_t r, int64_t end, int buffer, uint64_t &arrived) const {
 #if __CUDA_ARCH__ >= 900
-    if (r >= end) return r;
-    const int bytes = packs * 16;
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&arrived)), "r"(2 * bytes)
-                 : "memory");
-    stream_copy(held(buffer), row_of<T>(p.space, p.input, r) + begin * N, bytes, arrived);
-    stream_copy(held(buffer) + walk.slice, row_of<T>(p.space, p.target, r) + begin * N, bytes, arrived);
-#endif
-    return next(r + 1, end);
-  }
-  /* f(k, at) of the thread's packs; `at` of the block's. */
-  template <class F> __device__ inline void each(F f) const {
-#pragma unroll
-    for (int k = 0; k < MOST; ++k) {
-      const int at = k * DIV_STREAM_THREADS + (int)threadIdx.x;
-      if (at >= packs) break;
-      f(k, at);
-    }
-  }
-  /* Elements of a pack of the input and of the target. */
-  __device__ inline void get(const uint4 *row, int at, float (&a)[N], float (&b)[N]) const {
-    unpack(pack_of<T>(row[at]), a);
-    unpack(pack_of<T>(row[walk.slice + at]), b);
-  }
+/* What working warps know of the row of a turn's opening, and of the row of its weighing. */
+struct held_row {
+  bool opened, weighed, last; /* is there one? last: none of the rows after is one */
+  int of_opened, of_weighed;  /* its buffer */
+  void *out;                  /* the gradient of the row of the weighing */
+  float from[2], apart;       /* exponents begin at `from`; jsd: log2, tvd: ratio of q's sum of exponentials to p's */
+  float by, less;             /* a class's gradient is q's exponential times (w * by - less) */
+};
 
-  /* For a class with logits a and b: its probability of the input, its part of the gradient, and its terms of both sums. For jsd log_sum
-   * has log(1 - beta) and log(beta), so probabilities are times that. */
-  __device__ inline void weigh(const div_mixing &m, const div_side &q, const div_side &t, float a, float b, float &of,
-                               float &part, float (&sums)[2]) const {
-    const float lq = fmaf(a, q.scale, -q.reference) - q.log_sum, lp = fmaf(b, t.scale, -t.reference) - t.log_sum;
-    float v = lp - lq;
+template <class T, bool JSD> struct held_rows : stream_rows<T, DIV_HELD_WARPS, held_row> {
+  typedef stream_rows<T, DIV_HELD_WARPS, held_row> base;
+  using base::base, base::N, base::p, base::walk, base::space, base::cl, base::packs;
+  using base::begin_row, base::end_row, base::held, base::next, base::each, base::get, base::dinput;
+  using base::LN_2, base::STEP, base::open, base::say, base::tell, base::release, base::gradient_factor;
+  enum { HELD = DIV_HELD_ELEMENTS / N /* packs of a thread that stay in registers */ };
+
+  /* Do rows take three turns each, one after the other? So they must where shared memory lacks room for what they need. */
+  __device__ inline bool takes_three() const { return walk.buffers == 1 || (walk.buffers == 2 && weighs_twice()); }
+  /* What the registers do not hold is weighed again to close the row. */
+  __device__ inline bool weighs_twice() const { return walk.slice > HELD * STEP; }
+
+  /* For a class with logits a and b: q's exponential, what its gradient has beside it, and the terms of both sums.
+   * jsd: log m - log q and log m - log p, of m = (1 - beta) q + beta p where both have q's unit. Exponents have a least one, so that 0 times them
+   * is 0, and so has m. tvd: |q - p|, and half its sign times q. */
+  __device__ inline void weigh(const held_row &row, float a, float b, float &u, float &w, float &of_first,
+                               float &of_second) const {
+    const float log_q = fmaf(a, walk.by[0], -row.from[0]), log_p = fmaf(b, walk.by[1], -row.from[1]);
     if constexpr (JSD) {
-      constexpr float FAR = 256; /* what is farther apart is 0 beside the other; of two -Inf any number will do */
-      v = fminf(fmaxf(v, -FAR), FAR);
-      const float above = fmaxf(v, 0), less = stream_exp2(-fabsf(v)), most = stream_exp2(fmaxf(lq, lp)),
-                  least = most * less;
-      float near;
-      asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(fmaf(less, m.rest, m.rest)));
-      of = v < 0 ? most : least;
-      part = above + near; /* log m - log q */
-      sums[0] = fmaf(of, part, sums[0]);
-      sums[1] = fmaf(v < 0 ? least : most, part - v + m.odds, sums[1]);
+      constexpr float LEAST = -512;
+      const float x = fmaxf(log_q, LEAST), y = fmaxf(log_p + row.apart, LEAST), e = stream_exp2(y);
+      u = stream_exp2(x);
+      const float m = stream_log2(fmaf(e, walk.mixing.beta, fmaf(u, walk.mixing.rest, FLT_MIN)));
+      w = m - x;
+      of_first = fmaf(u, w, of_first), of_second = fmaf(e, m - y, of_second);
     } else {
-      of = stream_exp2(lq), part = stream_exp2(lp);
-      if constexpr (KL) {
-        stream_settle(v, lp, part);
-        sums[0] = fmaf(part, v, sums[0]);
-        sums[1] += part;
-      } else if constexpr (REVERSE) {
-        stream_settle(v, lq, of);
-        sums[0] = fmaf(of, v, sums[0]);
-        part = v;
-      } else {
-        sums[0] += fabsf(of - part);
-        part = div_sign(of - part);
-        sums[1] = fmaf(of, part, sums[1]);
-      }
+      u = stream_exp2(log_q);
+      const float off = fmaf(stream_exp2(log_p), -row.apart, u);
+      w = __saturatef(fmaf(off, 0x1p127f, 0.5f)) - 0.5f;
+      of_first += fabsf(off), of_second = fmaf(u, w, of_second);
     }
   }
 
-  /* The first row from r on that counts. */
-  __device__ inline int64_t next(int64_t r, int64_t end) const {
-    while (r < end && !tigon_divergence_counts(&p, r)) ++r;
-    return r;
-  }
-  __device__ inline void skip(int64_t r, int64_t end) const {
-    for (; r < end; ++r) {
-      if (p.dinput.data) {
-        T *const out = row_of<T>(p.space, p.dinput, r) + begin * N;
-        each([&](int, int at) { store_pack<T, N>(out + at * N, zero_pack<T, N>()); });
-      }
-      if (cl.rank != 0 || threadIdx.x != 0) continue;
-      div_put(p, r, false, 0, 0, 0);
-      for (int i = 0; p.stats && i < 3; ++i) p.stats[3 * r + i] = 0;
-    }
+  /* The row that is opened in a turn, or -1; `at` is the first one that is not opened yet. */
+  __device__ inline int opens_in(int turn, int &at) const {
+    if (takes_three() && turn % 3 != 0) return -1;
+    at = next(at);
+    return at < end_row ? at++ : -1;
   }
 
-  __device__ inline void open(const uint4 *row, float q_scale, float t_scale, stream_mail &mail, int turn) const {
-    stream_most<T> most_q, most_t;
-    each([&](int, int at) { most_q.raise(row[at]), most_t.raise(row[walk.slice + at]); });
-    float v[2] = {both_all<op_max>(most_q.largest() * q_scale, most_t.largest() * t_scale), 0}, sums[2] = {0, 0};
-    /* With nothing but -Inf exponentials are 0, not NaN, so that other warps of the row can have the rest. */
-    const float from = v[0] == -INFINITY ? 0 : v[0], from_q = of_half(from, 0), from_t = of_half(from, 1);
-    each([&](int, int at) {
-      float a[N], b[N], of[2] = {0, 0};
-      get(row, at, a, b);
+  /* The sums of the thread's classes, one a half of the warp. */
+  __device__ inline float weigh_all(const uint4 *held, const held_row &row, float (&u)[HELD * N],
+                                    float (&w)[HELD * N]) const {
+    float sums[2] = {0, 0};
+    each([&](int k, int at) {
+      float a[N], b[N];
+      get(held, at, a, b);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        of[0] += stream_exp2(fmaf(a[j], q_scale, -from_q));
-        of[1] += stream_exp2(fmaf(b[j], t_scale, -from_t));
+        float of, part;
+        weigh(row, a[j], b[j], of, part, sums[0], sums[1]);
+        if (k < HELD) u[k % HELD * N + j] = of, w[k % HELD * N + j] = part;
       }
-      sums[0] += of[0], sums[1] += of[1];
     });
-    v[1] = both_all<op_sum>(sums[0], sums[1]);
-    cluster_post<4>(cl, mail, turn, v, (int)threadIdx.x % HALF, 2 * stream_half());
+    return both_all<op_sum>(sums[0], sums[1]);
   }
 
-  __device__ inline void run() const {
-    __shared__ stream_mail mail;
-    __shared__ uint64_t arrived[DIV_STREAM_BUFFERS]; /* mbarriers */
-    const int64_t begin_row = blockIdx.x / cl.size * walk.rows;
-    const int64_t end = begin_row + walk.rows < p.space.rows ? begin_row + walk.rows : p.space.rows;
-    if (threadIdx.x < DIV_STREAM_BUFFERS)
-      asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&arrived[threadIdx.x])) : "memory");
-    stream_clear(mail);
-    cluster_mail_open(cl, mail);
-    const bool fetches = threadIdx.x == 0 && packs > 0, lead = cl.rank == 0 && threadIdx.x == 0;
-    int64_t coming = next(begin_row, end); /* used by one thread: the row that is fetched next */
-    for (int i = 0; fetches && i < walk.buffers; ++i) coming = fetch(coming, end, i, arrived[i]);
+  /* The gradient by `row`, of what registers hold; the rest of it is weighed again as `opened` says. */
+  __device__ inline void close(const uint4 *held, const held_row &opened, const held_row &row,
+                               const float (&u)[HELD * N], const float (&w)[HELD * N]) const {
+    const float by = row.by, less = row.less;
+    T *const out = (T *)row.out;
+    each([&](int k, int at) {
+      float a[N], b[N], again[2], ignored[2] = {0, 0};
+      if (k >= HELD) get(held, at, a, b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        if (k >= HELD) weigh(opened, a[j], b[j], again[0], again[1], ignored[0], ignored[1]);
+        const float of = k < HELD ? u[k % HELD * N + j] : again[0], part = k < HELD ? w[k % HELD * N + j] : again[1];
+        a[j] = of * fmaf(part, by, -less);
+      }
+      store_pack<T, N>(out + at * N, packed<T, N>(a));
+    });
+  }
 
-    div_side q = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.input_map)),
-             t = div_side_of(p, TIGON_DISTRIBUTION_LOGITS, div_scale(p.target_map));
-    q.scale *= LOG2_E, t.scale *= LOG2_E;
-    const div_mixing m = {walk.mixing.beta, walk.mixing.rest, walk.mixing.log_beta * LOG2_E,
-                          walk.mixing.log_rest * LOG2_E, walk.mixing.odds * LOG2_E};
-    const double per_part = JSD ? 1 / (double)m.rest : 1; /* what weigh() makes of the input is multiplied by it */
-    float u[MOST * N], w[MOST * N], largest = 0, sum = 0;
-    unsigned phases = 0;                 /* a bit a buffer */
-    int turn = 0, buffer = 0, ahead = 0; /* the buffers of row r, and of the one after it */
-    int64_t r = begin_row - 1, after;    /* at first there is no row yet, and then one that is open */
-    for (bool is_open = false;;
-         r = after, is_open = true, buffer = ahead, ahead = ahead + 1 == walk.buffers ? 0 : ahead + 1) {
-      if (is_open) {
-        cluster_await(mail, turn);
-        stream_take(mail, turn++, largest, sum);
-        const float log_sum = fabsf(largest) < INFINITY ? log2f(sum) : NAN;
-        q.reference = of_half(largest, 0), q.log_sum = of_half(log_sum, 0) - (JSD ? m.log_rest : 0);
-        t.reference = of_half(largest, 1), t.log_sum = of_half(log_sum, 1) - (JSD ? m.log_beta : 0);
-        float sums[2] = {0, 0};
-        each([&](int k, int at) {
-          float a[N], b[N], of[2] = {0, 0};
-          get(held(buffer), at, a, b);
-#pragma unroll
-          for (int j = 0; j < N; ++j) weigh(m, q, t, a[j], b[j], u[k * N + j], w[k * N + j], of);
-          sums[0] += of[0], sums[1] += of[1];
-        });
-        /* NaN where a side has no probabilities */
-        const float v[1] = {both_all<op_sum>(sums[0], sums[1]) + 0 * (q.log_sum + t.log_sum)};
-        cluster_post<2>(cl, mail, turn++, v, (int)threadIdx.x % HALF, 2 * stream_half() + 1);
-        if (walk.buffers == 1) { /* the next row needs it */
-          cluster_await(mail, turn - 1);
-          if (fetches) coming = fetch(coming, end, buffer, arrived[buffer]);
+  __device__ inline void work() const {
+    float u[HELD * N], w[HELD * N];
+    int at = begin_row;
+    unsigned opening = 0; /* twice a buffer, and its phase */
+    for (int turn = 0;; ++turn) {
+      const held_row &before = space.rows[box_of(turn + 1)];
+      const bool opens = opens_in(turn, at) >= 0;
+      if (turn == 0 && !opens) break;
+      if (opens) {
+        if (packs > 0) await_phase(space.arrived[opening / 2], opening & 1);
+        open(turn, held((int)(opening / 2)), [](int, float, float, float) {});
+        opening += 2;
+        if (opening / 2 == (unsigned)walk.buffers) opening = ~opening & 1;
+      }
+      if (turn > 0) {
+        await_phase(space.known[box_of(turn - 1)], phase_of(turn - 1));
+        if (before.weighed) {
+          if (p.dinput.data) close(held(before.of_weighed), space.rows[box_of(turn)], before, u, w);
+          if (weighs_twice()) release(before.of_weighed);
+        }
+        if (before.last) break;
+        if (before.opened) {
+          say(turn, OTHER, weigh_all(held(before.of_opened), before, u, w));
+          if (!weighs_twice()) release(before.of_opened);
         }
       }
-      after = next(r + 1, end);
-      if (after < end) {
-        if (packs > 0) await_phase(arrived[ahead], phases >> ahead & 1);
-        phases ^= 1u << ahead;
-        open(held(ahead), q.scale, t.scale, mail, turn);
+      tell(turn);
+    }
+  }
+
+  __device__ inline void add_up() const {
+    const int half = stream_half(), place = (int)threadIdx.x % HALF;
+    const bool leads = cl.rank == 0 && threadIdx.x % WARP == 0;
+    int at = begin_row, weighs = -1, of_weighs = 0, opening = 0;
+    uint32_t ignored = 0;
+    float inverse = 0; /* 1 / q's sum of exponentials, in the row that is weighed */
+    for (int turn = 0;; ++turn) {
+      held_row &row = space.rows[box_of(turn)];
+      float v[TOLD];
+      const int opens = opens_in(turn, at);
+      if (turn == 0 && opens < 0) break;
+      at = next(at);
+      const bool last = opens < 0 && at >= end_row;
+      const double factor = weighs >= 0 ? gradient_factor(weighs) : 0;
+      T *const out = weighs >= 0 ? dinput(weighs) : NULL;
+      this->template add_all<false>(turn, v);
+      const float first = of_half(v[OTHER], 0) * inverse, second = of_half(v[OTHER], 1) * inverse;
+      const float rest = walk.mixing.rest, mean = JSD ? first : second;
+      const float off = JSD ? -(LN_2 * rest * first) : second;
+      const float loss = JSD ? -LN_2 * fmaf(rest, first, walk.mixing.beta * second) : 0.5f * first;
+      const bool finite = fabsf(v[LARGEST]) < INFINITY;
+      const float log_sum = finite ? log2f(v[SUM]) : NAN, log_q = of_half(log_sum, 0), log_p = of_half(log_sum, 1);
+      const float sum_q = of_half(v[SUM], 0), sum_p = of_half(v[SUM], 1);
+      const double by = factor * (JSD ? -(double)(LN_2 * rest) : 1) * (double)inverse;
+      if (place == 0) {
+        row.from[half] = v[LARGEST];
+        if (half == 0)
+          row.by = (float)by, row.less = (float)(by * (double)mean), row.weighed = weighs >= 0,
+          row.of_weighed = of_weighs, row.out = out;
+        else
+          row.last = last, row.apart = JSD ? log_q - log_p : sum_q / sum_p, row.opened = opens >= 0,
+          row.of_opened = opening;
+        arrive(space.known[box_of(turn)]);
       }
-      if (is_open) {
-        double factor = (double)p.soft * (double)tigon_logit_scale(&p.input_map) * (double)p.inverse_temperature;
-        if (p.dinput.data) factor *= div_factor(p, walk, r) * (double)PART_UNIT;
-        cluster_await(mail, turn - 1); /* and so all of the block's warps have read the buffer */
-        if (fetches && walk.buffers > 1) coming = fetch(coming, end, buffer, arrived[buffer]);
-        float terms[STREAM_EACH];
-        stream_read(mail, turn - 1, 2 * stream_half() + 1, terms);
-        const float total = stream_sum(terms), first = of_half(total, 0), second = of_half(total, 1);
-        const float off = JSD || REVERSE ? -first : second, loss = JSD ? off - second : REVERSE ? off : first;
-        if (p.dinput.data) {
-          T *const out = row_of<T>(p.space, p.dinput, r) + begin * N;
-          const float by = (float)(KL || TVD ? factor : -factor), by_off = (float)(factor * per_part * (double)off);
-          each([&](int k, int at) {
-            float a[N];
-#pragma unroll
-            for (int j = 0; j < N; ++j) {
-              const float of = u[k * N + j], part = w[k * N + j];
-              a[j] = KL ? fmaf(of, by_off, -(part * by)) : of * fmaf(part, by, -by_off);
-              if (REVERSE && of == 0) a[j] = 0; /* by_off may be Inf */
-            }
-            store_pack<T, N>(out + at * N, packed<T, N>(a));
-          });
-        }
-        if (lead) div_put(p, r, true, (double)(loss * LOSS_UNIT), 0, 0);
-        if (lead && p.stats) p.stats[3 * r + 2] = off * PART_UNIT;
-        if (cl.rank == 0 && p.stats && ((int)threadIdx.x == 0 || (int)threadIdx.x == HALF))
-          p.stats[3 * r + stream_half()] = stream_lse(largest, sum);
+      if (cl.rank == 0 && place == 0 && opens >= 0 && p.stats)
+        p.stats[3 * (int64_t)opens + half] = stream_lse(v[LARGEST], v[SUM]);
+      if (leads && weighs >= 0) {
+        div_put(p, weighs, true, (double)loss, 0, 0);
+        if (p.stats) p.stats[3 * (int64_t)weighs + 2] = off;
       }
-      skip(r + 1, after);
-      if (after >= end) break;
+      inverse = 1 / sum_q + 0 * (log_q + log_p);
+      if (last) break;
+      weighs = opens, of_weighs = opening;
+      if (opens >= 0) next(opening, ignored);
     }
   }
 };
+#else
+template <class T, bool JSD> struct held_rows;
+#endif
 
-#define STREAM_KERNEL(name, KIND)                                                                 \
-  KERNEL_BY_DTYPE(divergence_stream_##name, (DIV_STREAM_THREADS, 1),                              \
+#define STREAM_KERNEL(name, JSD)                                                                  \
+  KERNEL_BY_DTYPE(divergence_stream_##name, ((DIV_HELD_WARPS + 2) * WARP, 1),                     \
                   (const __grid_constant__ div_problem p, const __grid_constant__ div_walk walk), \
-                  stream_rows<T, KIND>(p, walk).run())
+                  stream_run<held_rows<T, JSD>, true>(p, walk))
 
-STREAM_KERNEL(reverse_kl, TIGON_DIVERGENCE_REVERSE_KL)
-STREAM_KERNEL(jsd, TIGON_DIVERGENCE_JSD)
-STREAM_KERNEL(tvd, TIGON_DIVERGENCE_TVD)
+STREAM_KERNEL(jsd, true)
+STREAM_KERNEL(tvd, false)

@@ -106,49 +106,37 @@ __device__ static inline void await_phase(const uint64_t &barrier, uint32_t phas
 #endif
 }
 
-/* Each of `v` is the warp's, in all of its lanes; so many values of the mail are posted. Where lanes of a warp have different ones, `to` is
- * the block that a lane posts to, and `first` what it begins with. */
-template <int COUNT, int VALUES, int WARPS, int OWN>
+/* Each of `v` is the warp's, in all of its lanes. */
+template <int VALUES, int WARPS>
 __device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn,
-                                    const float (&v)[OWN], int to, int first) {
+                                    const float (&v)[VALUES]) {
 #if __CUDA_ARCH__ >= 900
-  const int box = turn % mail.BOXES, warp = (int)threadIdx.x / WARP;
+  const int box = turn % mail.BOXES, warp = (int)threadIdx.x / WARP, to = (int)threadIdx.x % WARP;
   const uint32_t arrived = shared_address(&mail.arrived[box]);
   if (c.size == 1) { /* st.async needs a cluster in the launch */
-    for (int i = 0; i < OWN && to == 0; ++i) mail.of[box][first + i][0][warp] = v[i];
-    if (COUNT > OWN) __syncwarp();
-    if (threadIdx.x % WARP == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(arrived) : "memory");
+    for (int i = 0; i < VALUES && to == 0; ++i) mail.of[box][i][0][warp] = v[i];
+    if (to == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(arrived) : "memory");
     return;
   }
   if (threadIdx.x == 0)
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived),
-                 "r"(c.size * WARPS * COUNT * (int)sizeof(float))
+                 "r"(c.size * WARPS * VALUES * (int)sizeof(float))
                  : "memory");
   if (to >= c.size) return;
 #pragma unroll
-  for (int i = 0; i < OWN; ++i)
+  for (int i = 0; i < VALUES; ++i)
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
-                     shared_address(&mail.of[box][first + i][c.rank][warp], to)),
+                     shared_address(&mail.of[box][i][c.rank][warp], to)),
                  "f"(v[i]), "r"(shared_address(&mail.arrived[box], to))
                  : "memory");
 #endif
-}
-template <int VALUES, int WARPS>
-__device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn,
-                                    const float (&v)[VALUES]) {
-  cluster_post<VALUES>(c, mail, turn, v, (int)threadIdx.x % WARP, 0);
-}
-
-/* Until all of a turn's post is there. */
-template <int VALUES, int WARPS> __device__ inline void cluster_await(cluster_mail<VALUES, WARPS> &mail, int turn) {
-  await_phase(mail.arrived[turn % mail.BOXES], turn / mail.BOXES & 1);
 }
 
 template <class Op, int VALUES, int WARPS>
 __device__ inline void cluster_take(const cluster &c, cluster_mail<VALUES, WARPS> &mail, int turn, float (&v)[VALUES]) {
 #if __CUDA_ARCH__ >= 900
   const int box = turn % mail.BOXES, lane = (int)threadIdx.x % WARPS;
-  cluster_await(mail, turn);
+  await_phase(mail.arrived[box], turn / mail.BOXES & 1);
 #pragma unroll
   for (int i = 0; i < VALUES; ++i) {
     v[i] = mail.of[box][i][0][lane];
