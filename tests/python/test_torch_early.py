@@ -99,7 +99,7 @@ def test_where_it_is_not_made(monkeypatch):
     def never(*args):
         raise AssertionError("made a gradient")
 
-    monkeypatch.setattr(losses, "_with_gradient", never)
+    monkeypatch.setattr(losses, "_early", never)
     x = logits()
     with torch.no_grad():
         T.cross_entropy(x, TARGET)
@@ -111,6 +111,26 @@ def test_where_it_is_not_made(monkeypatch):
     torch.compile(T.cross_entropy, fullgraph=True, backend="aot_eager")(x, TARGET).backward()
     with pytest.raises(AssertionError, match="made a gradient"):
         T.cross_entropy(x, TARGET)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["kl", "reverse_kl", "jsd", "tvd", "cosine"])
+def test_divergence(kind, dtype):
+    """The gradient that its own pass makes, times any factor, again, and refused a second time."""
+    x, target = logits(dtype), logits(dtype).detach().flip(0)
+    rounding = 2**-7 if dtype == torch.bfloat16 else 1e-5
+    options = dict(kind=kind, labels=TARGET, temperature=1.5)
+    per_row = T.divergence(x, target, reduction="none", **options).sum()
+    (wanted,) = torch.autograd.grad(per_row, x)
+    loss, (kept,) = saved_by(lambda: T.divergence(x, target, reduction="sum", **options))
+    assert kept.shape == x.shape and kept.data_ptr() not in (x.data_ptr(), target.data_ptr())
+    torch.testing.assert_close(loss, per_row, rtol=1e-5, atol=1e-6)
+    for factor in (1.0, -0.5):
+        (found,) = torch.autograd.grad(loss * factor, x, retain_graph=True)
+        torch.testing.assert_close(found.double(), factor * wanted.double(), rtol=rounding, atol=1e-8)
+    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="^tigon: divergence has no second derivative"):
+        gradient.square().sum().backward()
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

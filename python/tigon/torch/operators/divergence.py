@@ -4,6 +4,7 @@ import torch
 
 from tigon.torch._autograd import Choice, nonzero
 from tigon.torch._derived import derived
+from tigon.torch._early import early, is_early
 from tigon.torch._op import Op
 from tigon.torch.operators.losses import _LOSS, _REDUCTION, _denominator
 
@@ -16,6 +17,10 @@ _TARGET_IS = Choice("target_is", **_INPUT_IS)
 
 _fwd = Op("divergence_fwd", without=("dinput", "dloss"), when=_LOSS)
 _bwd = Op("divergence_bwd", required=("dloss",))
+_with_gradient = Op(
+    "divergence_with_gradient", "divergence_fwd", without=("dloss", "out_token_loss", "out_stats")
+)
+_early = early("divergence", _with_gradient)
 _Divergence, _Divergences = (derived("divergence", _fwd, _bwd, returned=(name,)) for name in ("loss", "token_loss"))
 
 
@@ -46,14 +51,17 @@ def divergence(
     by_temperature_squared multiplies by temperature^2.
 
     input f32, bf16 or f16, target as input; labels [...] or [rows] i64 or i32; token_scale [...] f32. The loss is f32,
-    computed in f32, under autocast too. Only the input gets a gradient.
+    computed in f32, under autocast too. Only the input gets a gradient. That of mean and sum is made with the loss, as
+    cross_entropy's is.
     """
     options = _KIND[kind], _INPUT_IS[input_is], _TARGET_IS[target_is], beta
     reduction = "mean" if reduction == "batchmean" else reduction
     options = *options, nonzero("divergence", "temperature", temperature), ignore_index, _REDUCTION[reduction]
     options = *options, bool(by_temperature_squared)
-    each = _Divergences if reduction == "none" else _Divergence
-    return each(input, target, labels, token_scale, _denominator(input, denominator), options)
+    inputs = input, target, labels, token_scale, _denominator(input, denominator), options
+    if reduction != "none" and is_early(input):
+        return _early(*inputs)
+    return (_Divergences if reduction == "none" else _Divergence)(*inputs)
 
 
 class Divergence(torch.nn.Module):

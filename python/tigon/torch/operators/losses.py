@@ -8,9 +8,10 @@ import torch
 
 from tigon.torch._autograd import Choice, autograd_function, lowered, nonzero
 from tigon.torch._derived import derived
+from tigon.torch._early import early, is_early
 from tigon.torch._memory import size_given
 from tigon.torch._op import Op
-from tigon.torch._scale import is_plain, scaled
+from tigon.torch._scale import scaled
 from tigon.torch._sharded_head import check_group, is_tensor_parallel, over_ranks, over_vocabulary
 from tigon.torch._sharding import is_distributed
 from tigon.torch._vocab_shards import NONE, each, gathered, merge, shard_of, summed
@@ -111,31 +112,7 @@ _with_gradient = Op(
     without=("dloss", "dentropy", "out_token_loss", *_OTHERS),
     check=_check_target,
 )
-_EARLY = 1 << 20  # bytes of logits: a pass over fewer takes less time than a call
-
-
-def _is_early(logits):
-    """Is the gradient of a mean or sum made with the loss? Not f16's, whose loss is scaled later, and not in compiled
-    code, where backward could not take its memory."""
-    if torch.compiler.is_compiling() or not (is_plain(logits) and torch.is_grad_enabled() and logits.requires_grad):
-        return False
-    return logits.dtype != torch.float16 and logits.nbytes >= _EARLY
-
-
-def _early_forward(ctx, logits, link, labels, weight, token_scale, denominator, options):
-    """Backward needs the gradient, and not the logits, whose memory may go. `link`, of no elements, has their graph: by
-    it a derivative of the gradient finds the refusal."""
-    loss, dlogits = _with_gradient(logits, labels, weight, token_scale, denominator, *options, True)
-    ctx.save_for_backward(dlogits, link)
-    return loss
-
-
-def _early_backward(ctx, dloss):
-    again = torch._C._autograd._get_current_graph_task_keep_graph()
-    return scaled(ctx.saved_tensors[0], dloss, again), *[None] * 6
-
-
-_Early = autograd_function("cross_entropy", _early_forward, _early_backward)
+_early = early("cross_entropy", _with_gradient)
 _LOSSES = _both("cross_entropy", _cross_entropy_fwd, _cross_entropy_bwd)
 _OUTPUTS = _both("cross_entropy", _cross_entropy_fwd, _entropy_bwd, "entropy", others=_NO_GRADIENT)
 
@@ -174,8 +151,8 @@ def cross_entropy(
     options = ignore_index, label_smoothing, lse_square_scale, softcap, temperature, softcap_first, reduction
     options = _options("cross_entropy", False, *options)
     inputs = target, weight, token_scale, _denominator(target, denominator)
-    if reduction != "none" and _is_early(logits):
-        return _Early(logits, logits.repeat((0,) * logits.dim()), *inputs, options[1:])
+    if reduction != "none" and is_early(logits):
+        return _early(logits, *inputs, options[1:])
     return _LOSSES[reduction == "none"](logits, *inputs, options)
 
 
