@@ -147,6 +147,7 @@ template <class T, bool JSD> struct held_rows : stream_rows<T, DIV_HELD_WARPS, h
       const float log_sum = finite ? log2f(v[SUM]) : NAN, log_q = of_half(log_sum, 0), log_p = of_half(log_sum, 1);
       const float sum_q = of_half(v[SUM], 0), sum_p = of_half(v[SUM], 1);
       const double by = factor * (JSD ? -(double)(LN_2 * rest) : 1) * (double)inverse;
+      __syncwarp(); /* all lanes have read what is told */
       if (place == 0) {
         row.from[half] = v[LARGEST];
         if (half == 0)

@@ -132,6 +132,7 @@ template <class T, bool REVERSE> struct kl_rows : stream_rows<T, DIV_KL_WARPS, k
         kl_row &row = space.rows[box];
         end = of_half(log_sum, 0) - of_half(log_sum, 1);
         const float mean = REVERSE ? of_half(v[OTHER] * inverse, 0) : 0, loss = mean - end;
+        __syncwarp(); /* all lanes have read what is told */
         if (place == 0) {
           row.from[half] = v[LARGEST];
           if (!REVERSE)

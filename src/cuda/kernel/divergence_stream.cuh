@@ -148,6 +148,7 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
     if (threadIdx.x % HALF == 0) (&space.of_warps[box_of(turn)][what][0][0])[threadIdx.x / HALF] = v;
   }
   __device__ inline void tell(int turn) const {
+    __syncwarp(); /* all lanes have read the row that this box has had */
     if (threadIdx.x % HALF == 0) arrive(space.opened[box_of(turn)]);
   }
 
