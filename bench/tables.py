@@ -54,6 +54,10 @@ def microseconds(row):
     return f"{us:.3g}" if us < 1000 else f"{us:.0f}" if us < 10_000 else f"{us / 1000:.1f}k"
 
 
+def on_a_gpu():
+    return records.cases("peers_cuda", "heads_cuda")
+
+
 def in_table(row):
     return any(row["dtype"] == one["dtype"] and row["shape"] == cuda_sizes.extents(one, one["rows"], one["cols"])
                for one in cuda_sizes.TABLE[row["op"]] if not one["as_weight"])
@@ -61,7 +65,7 @@ def in_table(row):
 
 def cuda():
     """A GPU's case table, and how many rows are level."""
-    rows = records.cases("peers_cuda")
+    rows = on_a_gpu()
     table = [row for row in rows if in_table(row)]
     lines = ["| case | us | % of floor | best peer's time over ours |", "|---|---:|---:|---:|"]
     for (op, dtype, shape), modes in by_mode(table).items():
@@ -94,14 +98,14 @@ def front():
         if row["time_share"]:
             lines.append(f"| {first[0]} | {TITLES[row['party']]} | {1 / row['time_share']:.2f} | {1 / row['memory_share']:.2f} | {first[1]} |")
             first = ["", ""]
-    best = statistics.median(best_peer(row)[1] for row in records.cases("peers_cuda", "heads_cuda"))
+    best = statistics.median(best_peer(row)[1] for row in on_a_gpu())
     lines.append(f"| operators, H200, median | the fastest peer | {best:.2f} | | `python3 bench/peers_cuda.py` |")
     first = ["operators, 2 cores of an AMD EPYC, median", "`make bench-peers`"]
     for peer, title in (("eager", "PyTorch eager"), ("compile", "torch.compile")):
         time = statistics.median(peers_cpu.ratio(row, peer) for row in records.cases("peers_cpu", "heads_cpu") if peer in row)
         lines.append(f"| {first[0]} | {title} | {time:.2f} | | {first[1]} |")
         first = ["", ""]
-    times = [best_peer(row)[1] for row in records.cases("peers_cuda")]
+    times = [best_peer(row)[1] for row in on_a_gpu()]
     lines.append(f"On the H200 a peer is more than 5 % faster in {sum(time < 0.95 for time in times)} of {len(times)} cases.")
     return [line.replace("|  |", "| |") for line in lines]
 
