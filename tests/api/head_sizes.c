@@ -111,7 +111,7 @@ static void test_wide_logits(void **state) {
   }
 }
 
-/* With pairs both sides' hidden are put together where dweight is wanted, by 1024 of their columns at a time. */
+/* With pairs both sides' hidden are put together in dhidden's memory, which takes no more workspace. */
 static void test_pairs(void **state) {
   enum { PAIRS = 2, LENGTH = 100 };
   const int64_t tokens = 2 * PAIRS * LENGTH;
@@ -130,8 +130,7 @@ static void test_pairs(void **state) {
       fail_msg("%s", tigon_last_error(*state));
   }
   device.copy_rows = copy_rows;
-  assert_int_equal(good[1] - good[0], (size_t)tokens * 1024 * sizeof(float));
-  assert_int_equal(good[2], good[0]);
+  assert_true(good[1] == good[0] && good[2] == good[0]);
 }
 
 /* Pairs of 2 x 1024 tokens have 512 MiB with 128256 classes, and with more of them still a chunk of their own. */
