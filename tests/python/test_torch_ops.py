@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tigon.torch import _scale, functional as T
 from tigon.torch._op import OPS
-from tigon.torch.operators import losses
+from tigon.torch.operators import divergence, losses
 
 by_name = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -65,6 +65,7 @@ def test_every_operator_as_torch_sees_it():
         T.rms_norm_quantised(torch.randn(3, 8), torch.ones(8))  # without a gradient, and so without a case
         loss = losses._with_gradient(torch.randn(3, 8), torch.arange(3), *[None] * 3, *LOSS, True)[0]
         _scale._scale(torch.randn(3, 8), loss)
+        divergence._with_gradient(torch.randn(3, 8), torch.randn(3, 8), *[None] * 3, 0, 0, 0, 0.5, 1.0, -100, 0, False, True)
     assert set(recorder.seen) == {op.torch_op for op in OPS.values()}
     for function, args in recorder.seen.items():
         torch.library.opcheck(function, [a.detach() if isinstance(a, torch.Tensor) else a for a in args])
