@@ -152,8 +152,8 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
     if (threadIdx.x % HALF == 0) arrive(space.opened[box_of(turn)]);
   }
 
-  /* The halves of the warp say what a side has; returns its largest logit. Also f(j, log_q, log_p, e_q) of all elements, with logarithms from the warp's largest on.
-   * With nothing but -Inf exponentials are 0, not NaN, so that other warps can have the rest. */
+  /* The halves of the warp say what a side has; returns its largest logit. Also f(j, log_q, log_p, e_q) of all elements, with logarithms
+   * from the warp's largest on. With nothing but -Inf exponentials are 0, not NaN, so that other warps can have the rest. */
   template <class F> __device__ inline float open(int turn, const uint4 *row, F f) const {
     stream_most<T> most_q, most_t;
     each([&](int, int at) { most_q.raise(row[at]), most_t.raise(row[walk.slice + at]); });
