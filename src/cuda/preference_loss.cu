@@ -8,7 +8,6 @@ __device__ inline void add_tokens(const tigon_preference_loss_fwd_problem &p) {
   for (int64_t s = threadIdx.x / WARP; s < p.sequences; s += PREFERENCE_THREADS / WARP) {
     const tigon_span of = tigon_preference_span(&p, s);
     tigon_preference_total total = {};
-#pragma unroll 8
     for (int64_t t = of.begin + threadIdx.x % WARP; t < of.end; t += WARP) tigon_preference_add(&p, t, &total);
     total.logprob = warp_all<op_sum>(total.logprob);
     total.count = warp_all<op_sum>((long long)total.count);
@@ -22,7 +21,6 @@ __device__ inline void return_tokens(const tigon_preference_loss_fwd_problem &p,
   for (int64_t s = threadIdx.x / WARP; s < p.sequences; s += PREFERENCE_THREADS / WARP) {
     const tigon_span of = tigon_preference_span(&p, s);
     const float slope = tigon_preference_slope(&p, s, nll_tokens);
-#pragma unroll 8
     for (int64_t t = of.begin + threadIdx.x % WARP; t < of.end; t += WARP) tigon_preference_return(&p, t, slope);
   }
 }
