@@ -57,7 +57,8 @@ static tigon_rows rows_from(const fused *f, const logits *l, int64_t i) {
 }
 
 static bool together(const chunk *c) { return c->end - c->begin == c->count; }
-static bool is_gathered(const fused *f, const chunk *c) { return f->joins || (f->skips && !together(c)); }
+static bool is_moved(const fused *f, const chunk *c) { return f->skips && !together(c); } /* by move_rows() */
+static bool is_gathered(const fused *f, const chunk *c) { return f->joins || is_moved(f, c); }
 
 static char *row_of(const fused *f, const void *data, int64_t pitch, int64_t r) {
   return (char *)data + r * pitch * (int64_t)tigon_dtype_size(f->dtype);
@@ -158,7 +159,7 @@ static tigon_status make_teacher(const fused *f, const chunk *c, const logits *l
 /* The chunk's logits, but for those that are known. */
 static tigon_status make_logits(fused *f, const chunk *c, const logits *l) {
   if (f->more.distil && !f->more.distil->lists) TIGON_TRY(make_teacher(f, c, l));
-  if (is_gathered(f, c) && !f->joins) move_rows(f, c, f->width, f->product.x, f->product.x_pitch, false);
+  if (is_moved(f, c)) move_rows(f, c, f->width, f->product.x, f->product.x_pitch, false);
   for (run w = {0}; next_part(f, c, &w);) {
     const int64_t cached = l->cached < w.i ? w.i : smaller(l->cached, w.i + w.n);
     if (!f->more.knows) TIGON_TRY(make_part(f, l, w.i, cached));
@@ -279,7 +280,7 @@ static tigon_status make_dhidden(fused *f, const chunk *c, run w, const char *dl
   p.dx = gathered ? gathered_at(f, c) : row_of(f, f->dhidden, f->dhidden_pitch, w.r);
   p.dx_pitch = gathered ? gathered_pitch(f) : f->dhidden_pitch;
   TIGON_TRY(run_gradient(f, &p));
-  if (gathered && !f->joins) move_rows(f, c, f->width, f->dhidden, f->dhidden_pitch, true);
+  if (is_moved(f, c)) move_rows(f, c, f->width, f->dhidden, f->dhidden_pitch, true);
   return TIGON_OK;
 }
 
