@@ -156,7 +156,7 @@ template <class T, bool JSD> struct held_rows : stream_rows<T, DIV_HELD_WARPS, h
         else
           row.last = last, row.apart = JSD ? log_q - log_p : sum_q / sum_p, row.opened = opens >= 0,
           row.of_opened = opening;
-        arrive(space.known[box_of(turn)]);
+        mbarrier_arrive(shared_address(&space.known[box_of(turn)]));
       }
       if (cl.rank == 0 && place == 0 && opens >= 0 && p.stats)
         p.stats[3 * (int64_t)opens + half] = stream_lse(v[LARGEST], v[SUM]);

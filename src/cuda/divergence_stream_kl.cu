@@ -18,22 +18,16 @@ struct kl_row {
 template <class T, bool REVERSE> struct kl_rows : stream_rows<T, DIV_KL_WARPS, kl_row> {
   typedef stream_rows<T, DIV_KL_WARPS, kl_row> base;
   using base::base, base::N, base::p, base::walk, base::space, base::cl, base::packs;
-  using base::begin_row, base::end_row, base::held, base::next, base::each, base::get, base::dinput;
+  using base::begin_row, base::end_row, base::held, base::next, base::each, base::each_class, base::get, base::dinput;
   using base::LN_2, base::open, base::say, base::tell, base::release, base::gradient_factor;
 
   /* The sum over the thread's classes of one side's exponentials, p's or reversed q's, times log p - log q or the reverse, but for the sums'
    * logarithms. 0 log 0 is 0, and anything else times Inf is Inf. */
   __device__ inline float weigh(const uint4 *row, float from_q, float from_t) const {
     float sum = 0;
-    each([&](int, int at) {
-      float a[N], b[N];
-      get(row, at, a, b);
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float log_q = fmaf(a[j], walk.by[0], -from_q), log_p = fmaf(b[j], walk.by[1], -from_t);
-        const float own = REVERSE ? log_q : log_p, v = REVERSE ? log_q - log_p : log_p - log_q, e = stream_exp2(own);
-        sum = fabsf(v) < INFINITY ? fmaf(e, v, sum) : own == -INFINITY ? sum : fmaf(fmaxf(e, FLT_MIN), v, sum);
-      }
+    each_class(row, from_q, from_t, [&](int, float log_q, float log_p) {
+      const float own = REVERSE ? log_q : log_p, v = REVERSE ? log_q - log_p : log_p - log_q, e = stream_exp2(own);
+      sum = fabsf(v) < INFINITY ? fmaf(e, v, sum) : own == -INFINITY ? sum : fmaf(fmaxf(e, FLT_MIN), v, sum);
     });
     return sum;
   }
@@ -141,7 +135,7 @@ template <class T, bool REVERSE> struct kl_rows : stream_rows<T, DIV_KL_WARPS, k
             row.to[0] = (float)(factor * (double)(inverse * LN_2)),
             row.to[1] = (float)(factor * (double)(inverse * LN_2) * (double)(mean + 0 * end));
           if (half) row.of_p = inverse, row.out = out;
-          arrive(space.known[box]);
+          mbarrier_arrive(shared_address(&space.known[box]));
         }
         if (cl.rank == 0 && place == 0 && p.stats) p.stats[3 * (int64_t)opens + half] = stream_lse(v[LARGEST], v[SUM]);
         if (leads && p.stats) p.stats[3 * (int64_t)opens + 2] = REVERSE ? loss * LN_2 : 1 + 0 * end;

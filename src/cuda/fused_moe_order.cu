@@ -36,10 +36,9 @@ struct order_space {
 __device__ static inline void open_box(uint64_t &box, int bytes) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x == 0) {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&box)) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&box)), "r"(bytes)
-                 : "memory");
+    mbarrier_init(shared_address(&box), 1);
+    mbarriers_are_made();
+    mbarrier_arrive_expect(shared_address(&box), bytes);
   }
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
@@ -55,11 +54,7 @@ __device__ static inline void await_boxes() {
 /* Stores v at the same place `to` of all blocks. */
 __device__ static inline void post(const cluster &c, const uint64_t &box, int *to, int v) {
 #if __CUDA_ARCH__ >= 900
-  for (int b = 0; b < c.size; ++b)
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.s32 [%0], %1, [%2];" ::"r"(shared_address(to, b)),
-        "r"(v), "r"(shared_address(&box, b))
-        : "memory");
+  for (int b = 0; b < c.size; ++b) cluster_send(to, v, box, b);
 #else
   *to = v;
 #endif

@@ -5,6 +5,7 @@
 
 #include <cooperative_groups.h>
 
+#include "cuda/kernel/mbarrier.cuh"
 #include "cuda/kernel/team.cuh"
 
 struct cluster {
@@ -80,16 +81,28 @@ __device__ static inline uint32_t shared_address(const void *at, int rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
   return there;
 }
+
+/* v to the same place of block `rank`, where its bytes count at the barrier. It needs a cluster in the launch. */
+__device__ static inline void cluster_send(const float *to, float v, const uint64_t &barrier, int rank) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(shared_address(to, rank)),
+      "f"(v), "r"(shared_address(&barrier, rank))
+      : "memory");
+}
+__device__ static inline void cluster_send(const int *to, int v, const uint64_t &barrier, int rank) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.s32 [%0], %1, [%2];" ::"r"(shared_address(to, rank)),
+      "r"(v), "r"(shared_address(&barrier, rank))
+      : "memory");
+}
 #endif
 
 template <int VALUES, int WARPS>
 __device__ inline void cluster_mail_open(const cluster &c, cluster_mail<VALUES, WARPS> &mail) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x == 0) {
-    for (uint64_t &arrived : mail.arrived)
-      asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&arrived)), "r"(c.size > 1 ? 1 : WARPS)
-                   : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (uint64_t &arrived : mail.arrived) mbarrier_init(shared_address(&arrived), c.size > 1 ? 1 : WARPS);
+    mbarriers_are_made();
   }
   cooperative_groups::this_cluster().sync();
 #endif
@@ -113,22 +126,15 @@ __device__ inline void cluster_post(const cluster &c, cluster_mail<VALUES, WARPS
 #if __CUDA_ARCH__ >= 900
   const int box = turn % mail.BOXES, warp = (int)threadIdx.x / WARP, to = (int)threadIdx.x % WARP;
   const uint32_t arrived = shared_address(&mail.arrived[box]);
-  if (c.size == 1) { /* st.async needs a cluster in the launch */
+  if (c.size == 1) {
     for (int i = 0; i < VALUES && to == 0; ++i) mail.of[box][i][0][warp] = v[i];
-    if (to == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(arrived) : "memory");
+    if (to == 0) mbarrier_arrive(arrived);
     return;
   }
-  if (threadIdx.x == 0)
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived),
-                 "r"(c.size * WARPS * VALUES * (int)sizeof(float))
-                 : "memory");
+  if (threadIdx.x == 0) mbarrier_arrive_expect(arrived, c.size * WARPS * VALUES * (int)sizeof(float));
   if (to >= c.size) return;
 #pragma unroll
-  for (int i = 0; i < VALUES; ++i)
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
-                     shared_address(&mail.of[box][i][c.rank][warp], to)),
-                 "f"(v[i]), "r"(shared_address(&mail.arrived[box], to))
-                 : "memory");
+  for (int i = 0; i < VALUES; ++i) cluster_send(&mail.of[box][i][c.rank][warp], v[i], mail.arrived[box], to);
 #endif
 }
 

@@ -31,13 +31,6 @@ __device__ static inline void stream_prefetch(const void *from, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
                : "memory");
 }
-/* v to block `rank` of the cluster, to the same place; it counts at that block's barrier. */
-__device__ static inline void stream_send(const float *to, float v, const uint64_t &barrier, int rank) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(shared_address(to, rank)),
-      "f"(v), "r"(shared_address(&barrier, rank))
-      : "memory");
-}
 #endif
 
 /* A half of a warp has what belongs to one side, or one of two sums, so that both are worked out at once. */

@@ -19,17 +19,6 @@ enum {
 /* What is told of a row's sides: the largest logit, the sum of exponentials from there on, and a number more. */
 enum { LARGEST, SUM, OTHER, TOLD };
 
-__device__ static inline void init(uint64_t &barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
-}
-__device__ static inline void arrive(uint64_t &barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
-}
-__device__ static inline void arrive_expect(uint64_t &barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
-               : "memory");
-}
-
 /* ROW: what working warps know of a row. */
 template <int WARPS, class ROW> struct stream_space {
   uint64_t arrived[DIV_STREAM_BUFFERS], used[DIV_STREAM_BUFFERS]; /* mbarriers: of buffers */
@@ -63,9 +52,12 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
   /* Before any of the warps begins. */
   __device__ inline void begin_all() const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < DIV_STREAM_BUFFERS; ++i) init(space.arrived[i], 1), init(space.used[i], WARPS);
-      for (int i = 0; i < BOXES; ++i) init(space.opened[i], 2 * WARPS), init(space.told[i], 1), init(space.known[i], 2);
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      for (int i = 0; i < DIV_STREAM_BUFFERS; ++i)
+        mbarrier_init(shared_address(&space.arrived[i]), 1), mbarrier_init(shared_address(&space.used[i]), WARPS);
+      for (int i = 0; i < BOXES; ++i)
+        mbarrier_init(shared_address(&space.opened[i]), 2 * WARPS), mbarrier_init(shared_address(&space.told[i]), 1),
+            mbarrier_init(shared_address(&space.known[i]), 2);
+      mbarriers_are_made();
     }
     cluster_meet(cl);
   }
@@ -95,6 +87,15 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
   __device__ inline void get(const uint4 *row, int at, float (&a)[N], float (&b)[N]) const {
     unpack(pack_of<T>(row[at]), a);
     unpack(pack_of<T>(row[walk.slice + at]), b);
+  }
+  /* f(j, log_q, log_p) of the thread's elements, j of their pack. Logarithms begin at from_q and from_t. */
+  template <class F> __device__ inline void each_class(const uint4 *row, float from_q, float from_t, F f) const {
+    each([&](int, int at) {
+      float a[N], b[N];
+      get(row, at, a, b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) f(j, fmaf(a[j], walk.by[0], -from_q), fmaf(b[j], walk.by[1], -from_t));
+    });
   }
   __device__ inline T *dinput(int64_t r) const { return row_of<T>(p.space, p.dinput, r) + begin * N; }
 
@@ -129,7 +130,7 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
       const int after = next(r + 1);
       await_phase(space.used[buffer], phase);
       if (threadIdx.x % WARP == 0) {
-        arrive_expect(space.arrived[buffer], 2 * bytes);
+        mbarrier_arrive_expect(shared_address(&space.arrived[buffer]), 2 * bytes);
         stream_copy(held(buffer), row_of<T>(p.space, p.input, r) + begin * N, bytes, space.arrived[buffer]);
         stream_copy(held(buffer) + walk.slice, row_of<T>(p.space, p.target, r) + begin * N, bytes,
                     space.arrived[buffer]);
@@ -149,7 +150,7 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
   }
   __device__ inline void tell(int turn) const {
     __syncwarp(); /* all lanes have read the row that this box has had */
-    if (threadIdx.x % HALF == 0) arrive(space.opened[box_of(turn)]);
+    if (threadIdx.x % HALF == 0) mbarrier_arrive(shared_address(&space.opened[box_of(turn)]));
   }
 
   /* The halves of the warp say what a side has; returns its largest logit. Also f(j, log_q, log_p, e_q) of all elements, with logarithms
@@ -161,17 +162,11 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
     const float from = largest == -INFINITY ? 0 : largest, from_q = of_half(from, 0), from_t = of_half(from, 1);
     float sums[2][CHAINS] = {};
     say(turn, LARGEST, largest);
-    each([&](int, int at) {
-      float a[N], b[N];
-      get(row, at, a, b);
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float log_q = fmaf(a[j], walk.by[0], -from_q), log_p = fmaf(b[j], walk.by[1], -from_t);
-        const float e_q = stream_exp2(log_q);
-        sums[0][j % CHAINS] += e_q;
-        sums[1][j % CHAINS] += stream_exp2(log_p);
-        f(j, log_q, log_p, e_q);
-      }
+    each_class(row, from_q, from_t, [&](int j, float log_q, float log_p) {
+      const float e_q = stream_exp2(log_q);
+      sums[0][j % CHAINS] += e_q;
+      sums[1][j % CHAINS] += stream_exp2(log_p);
+      f(j, log_q, log_p, e_q);
     });
     say(turn, SUM, both_all<op_sum>(sums[0][0] + sums[0][1], sums[1][0] + sums[1][1]));
     return largest;
@@ -180,7 +175,7 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
   /* When the warp has read a buffer. */
   __device__ inline void release(int buffer) const {
     __syncwarp();
-    if (threadIdx.x % WARP == 0) arrive(space.used[buffer]);
+    if (threadIdx.x % WARP == 0) mbarrier_arrive(shared_address(&space.used[buffer]));
   }
 
   /* ---- the warp that adds up ---- */
@@ -224,10 +219,10 @@ template <class T, int WORKERS, class ROW> struct stream_rows {
     float(&told)[TOLD][BLOCKS][2] = space.of_blocks[box];
     await_phase(space.opened[box], phase_of(turn));
     add<APART>(space.of_warps[box], WARPS, v);
-    if (cl.size == 1) return; /* st.async needs a cluster in the launch */
-    if (threadIdx.x % WARP == 0) arrive_expect(space.told[box], cl.size * (int)sizeof v * 2);
+    if (cl.size == 1) return;
+    if (threadIdx.x % WARP == 0) mbarrier_arrive_expect(shared_address(&space.told[box]), cl.size * (int)sizeof v * 2);
     for (int i = 0; place < cl.size && i < TOLD; ++i)
-      stream_send(&told[i][cl.rank][half], v[i], space.told[box], place);
+      cluster_send(&told[i][cl.rank][half], v[i], space.told[box], place);
     await_phase(space.told[box], phase_of(turn));
     add<APART>(told, cl.size, v);
   }

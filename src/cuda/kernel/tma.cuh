@@ -9,15 +9,6 @@
 #include "cuda/driver.h"
 #include "cuda/kernel/wgmma.cuh"
 
-/* The phase is over when these bytes have come besides. */
-__device__ static inline void mbarrier_arrive_expect(unsigned at, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
-}
-/* After mbarrier_init(), before the block's barrier: the engine knows the barriers. */
-__device__ static inline void mbarriers_are_made() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
 /* The map is on its way. */
 __device__ static inline void tma_prefetch(const cu_tensor_map &map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

@@ -3,37 +3,8 @@
 #ifndef TIGON_CUDA_KERNEL_WGMMA_CUH
 #define TIGON_CUDA_KERNEL_WGMMA_CUH
 
+#include "cuda/kernel/mbarrier.cuh"
 #include "cuda/kernel/mma.cuh"
-
-/* ---- barriers in shared memory ---- */
-
-__device__ static inline void mbarrier_init(unsigned at, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
-}
-__device__ static inline void mbarrier_arrive(unsigned at) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
-}
-/* This thread arrives once its copies have come. */
-__device__ static inline void mbarrier_arrive_copied(unsigned at) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
-}
-/* Until the phase of this parity is over; _cluster: to which another block has arrived, or written. */
-#define MBARRIER_WAIT(name, acquires)                                                     \
-  __device__ static inline void name(unsigned at, int parity) {                           \
-    asm volatile("{\n"                                                                    \
-                 ".reg .pred over;\n"                                                     \
-                 "again:\n"                                                               \
-                 "mbarrier.try_wait.parity" acquires ".shared::cta.b64 over, [%0], %1;\n" \
-                 "@over bra done;\n"                                                      \
-                 "bra again;\n"                                                           \
-                 "done:\n"                                                                \
-                 "}" ::"r"(at),                                                           \
-                 "r"(parity)                                                              \
-                 : "memory");                                                             \
-  }
-MBARRIER_WAIT(mbarrier_wait, "")
-MBARRIER_WAIT(mbarrier_wait_cluster, ".acquire.cluster")
-#undef MBARRIER_WAIT
 
 /* ---- products ---- */
 
