@@ -88,6 +88,9 @@ foreach(isa ${TIGON_ISAS})
       # The files of src/cpu/avx512_bf16.def's slots, and what they call.
       list(FILTER files INCLUDE REGEX
         "/((fused_add_|modulated_)?rms_norm|layer_norm|dyt|swiglu|geglu|relu_squared|linear|gemm_builtin|fused_moe(_bwd)?|math_probe|table)\\.c$")
+    elseif(isa STREQUAL amx AND NOT TIGON_SANITIZE)
+      # The same of src/cpu/amx.def.
+      list(FILTER files INCLUDE REGEX "/(linear|gemm_builtin|fused_moe(_bwd)?|math_probe|table)\\.c$")
     endif()
     tigon_objects(tigon_cpu_${isa} ${files})
     target_compile_definitions(tigon_cpu_${isa} PRIVATE TIGON_ISA=${isa} TIGON_ISA_${ISA}=1)
@@ -105,7 +108,7 @@ foreach(isa ${TIGON_ISAS})
   endif()
 endforeach()
 # The linter reads the compile commands; the scalar ones show it all that it can say about a kernel.
-foreach(isa avx2 avx512 avx512_bf16)
+foreach(isa avx2 avx512 avx512_bf16 amx)
   if(TARGET tigon_cpu_${isa})
     set_target_properties(tigon_cpu_${isa} PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
   endif()

@@ -1,4 +1,5 @@
 /* The CPU as a backend: host memory, OpenMP threads, one table of kernels per instruction set. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,61 +11,57 @@
 #include "cpu/gemm.h"
 #include "cpu/math_probe.h"
 
-extern const tigon_kernels tigon_cpu_scalar_kernels;
-#if defined(TIGON_HAVE_AVX2)
-extern const tigon_kernels tigon_cpu_avx2_kernels;
+extern const tigon_kernels tigon_cpu_scalar_kernels, tigon_cpu_avx2_kernels, tigon_cpu_avx512_kernels,
+    tigon_cpu_avx512_bf16_kernels, tigon_cpu_amx_kernels;
+
+static bool has_scalar(void) { return true; }
+
+/* The instruction sets of this build, best first. A CPU that has one has those below it. */
+#define SET(name) \
+  { &tigon_cpu_##name##_kernels, tigon_cpu_has_##name, tigon_cpu_##name##_math_probe }
+static const struct set {
+  const tigon_kernels *kernels;
+  bool (*is_here)(void);
+  tigon_math_probe *math_probe;
+} sets[] = {
+#if defined(TIGON_HAVE_AMX)
+    SET(amx),
 #endif
 #if defined(TIGON_HAVE_AVX512_BF16)
-extern const tigon_kernels tigon_cpu_avx512_bf16_kernels;
+    SET(avx512_bf16),
 #endif
 #if defined(TIGON_HAVE_AVX512)
-extern const tigon_kernels tigon_cpu_avx512_kernels;
+    SET(avx512),
 #endif
+#if defined(TIGON_HAVE_AVX2)
+    SET(avx2),
+#endif
+    {&tigon_cpu_scalar_kernels, has_scalar, tigon_cpu_scalar_math_probe},
+};
+enum { SETS = sizeof sets / sizeof *sets };
 
 static int cpu_count(const char **reason) {
   *reason = "";
   return 1;
 }
 
+static const tigon_kernels *here[SETS + 1];
+static void find_here(void) {
+  int count = 0;
+  for (int i = 0; i < SETS; ++i)
+    if (sets[i].is_here()) here[count++] = sets[i].kernels;
+}
+
 static const tigon_kernels *const *cpu_variants(void) {
-  static const tigon_kernels *const all[] = {
-#if defined(TIGON_HAVE_AVX512_BF16)
-    &tigon_cpu_avx512_bf16_kernels,
-#endif
-#if defined(TIGON_HAVE_AVX512)
-    &tigon_cpu_avx512_kernels,
-#endif
-#if defined(TIGON_HAVE_AVX2)
-    &tigon_cpu_avx2_kernels,
-#endif
-    &tigon_cpu_scalar_kernels,
-    NULL,
-  };
-  const tigon_kernels *const *first = all;
-#if defined(TIGON_HAVE_AVX512_BF16)
-  if (!tigon_cpu_has_avx512_bf16()) ++first;
-#endif
-#if defined(TIGON_HAVE_AVX512)
-  if (!tigon_cpu_has_avx512()) ++first;
-#endif
-#if defined(TIGON_HAVE_AVX2)
-  if (!tigon_cpu_has_avx2()) ++first;
-#endif
-  return first;
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, find_here);
+  return here;
 }
 
 tigon_math_probe *tigon_cpu_math_probe_of(const tigon_kernels *kernels) {
-#if defined(TIGON_HAVE_AVX512_BF16)
-  if (kernels == &tigon_cpu_avx512_bf16_kernels) return tigon_cpu_avx512_bf16_math_probe;
-#endif
-#if defined(TIGON_HAVE_AVX512)
-  if (kernels == &tigon_cpu_avx512_kernels) return tigon_cpu_avx512_math_probe;
-#endif
-#if defined(TIGON_HAVE_AVX2)
-  if (kernels == &tigon_cpu_avx2_kernels) return tigon_cpu_avx2_math_probe;
-#endif
-  (void)kernels;
-  return tigon_cpu_scalar_math_probe;
+  int i = 0;
+  while (sets[i].kernels != kernels) ++i;
+  return sets[i].math_probe;
 }
 
 static tigon_status cpu_open(int index, tigon_queue *queue, const char **reason) {

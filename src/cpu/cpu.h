@@ -40,6 +40,7 @@ static inline bool tigon_cpu_streams(int64_t bytes) { return bytes >= INT64_C(8)
 bool tigon_cpu_has_avx2(void);
 bool tigon_cpu_has_avx512(void);
 bool tigon_cpu_has_avx512_bf16(void);
+bool tigon_cpu_has_amx(void);
 
 /* Tasks for rows that are independent: a fixed function of the shape. Each is worth starting, and where there are many
  * rows long enough that the first one, which nobody prefetched, does not count. */

@@ -44,7 +44,8 @@ bool tigon_gemm_tile(const tigon_gemm_problem *p, int64_t m0, int64_t m, int64_t
 
 /* Scratch memory of one running task, 64-byte aligned: packed blocks and sums. Taken at the start of a task and given
  * back at its end; there is one for every thread of the queue. */
-#define TIGON_GEMM_SCRATCH_BYTES (896 << 10)
+#define TIGON_GEMM_SCRATCH_BYTES (928 << 10)
+#define TIGON_GEMM_TILES_BYTES (2752 << 10) /* the variant amx has tiles of 512 x 512 */
 void *tigon_gemm_scratch_take(const tigon_queue *queue);
 void tigon_gemm_scratch_give(const tigon_queue *queue, void *scratch);
 

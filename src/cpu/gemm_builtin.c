@@ -3,7 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/gemm_pack.h"
+#include "cpu/gemm_tiles.h"
+
+/* How products are made. What instructions for the last two lose is made again by the first. */
+typedef enum maker { FLOATS, PAIRS, BY_TILES } maker;
 
 typedef struct job {
   const tigon_queue *queue;
@@ -12,6 +15,10 @@ typedef struct job {
   bool library; /* makes the sums */
   bool stream;  /* c goes past the caches, which it is too large for */
 } job;
+
+static maker maker_of(const tigon_gemm_problem *p) {
+  return TILES ? BY_TILES : V_PAIRS && are_plain(p) ? PAIRS : FLOATS;
+}
 
 typedef struct region {
   int64_t m0, m, n0, n;
@@ -56,7 +63,7 @@ TIGON_INLINE void multiply(int rows, bool turn, bool pairs, const float *a, cons
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < VECTORS; ++v) {
-      float *at = sums + i * TILE_N + v * LANES;
+      float *at = sums + i * PITCH + v * LANES;
       vf_store(at, first ? total[i][v] : vf_add(vf_load(at), total[i][v]));
     }
 }
@@ -84,7 +91,7 @@ TIGON_INLINE vf finished(tigon_dtype dtype, const tigon_gemm_problem *p, vf x, i
 
 TIGON_INLINE void store_rows(tigon_dtype dtype, const tigon_gemm_problem *p, const float *sums, int64_t m0, int64_t m,
                              int64_t n0, int64_t n, bool stream) {
-  for (int64_t i = m0; i < m0 + m; ++i, sums += TILE_N) {
+  for (int64_t i = m0; i < m0 + m; ++i, sums += PITCH) {
     const int64_t row = i * p->c_pitch + n0;
     int64_t j = 0;
     for (; j + 2 * LANES <= n; j += 2 * LANES) {
@@ -116,17 +123,18 @@ TIGON_INLINE void fetch_rows(const tigon_gemm_problem *p, int64_t m0, int64_t m,
   }
 }
 
-/* Pairs whose sums are as large as this are good; NaN is not. */
-TIGON_INLINE vm is_good(const float *sums, float of_row, const float *of_column) {
-  return vf_le(vf_add(vf_set(of_row), vf_load(of_column)), vf_abs(vf_load(sums)));
+/* Sums as large as `least` are good, those of split factors up to `most`; NaN is not. */
+TIGON_INLINE vm is_good(const float *sums, vf least, vf most) {
+  const vf sum = vf_abs(vf_load(sums));
+  return vf_le(least, vf_select(vf_le(sum, most), sum, vf_set(-1)));
 }
+TIGON_INLINE float most_sum(const tigon_gemm_problem *p) { return are_plain(p) ? INFINITY : 0x1p127f; }
 
-TIGON_INLINE void note_good(const float *sums, int rows, const float *of_column, float *good) {
+TIGON_INLINE void note_good(const float *sums, int rows, const float *of_column, float most, float *good) {
   vf all = vf_load(good);
   for (int v = 0; v < PANEL; v += LANES) {
     const vf least = vf_load(of_column + v);
-    for (int i = 0; i < rows; ++i)
-      all = vf_select(vf_le(least, vf_abs(vf_load(sums + i * TILE_N + v))), all, vf_zero());
+    for (int i = 0; i < rows; ++i) all = vf_select(is_good(sums + i * PITCH + v, least, vf_set(most)), all, vf_zero());
   }
   vf_store(good, all);
 }
@@ -143,18 +151,22 @@ typedef struct strips {
   bool stores;      /* the last block's sums go to c while they are in the L1 */
 } strips;
 
-TIGON_INLINE void multiply_panels(bool turn, bool pairs, const strips *of, int64_t words, scratch *s, ahead next[2]) {
+TIGON_INLINE void multiply_panels(bool turn, maker by, const strips *of, int64_t k, scratch *s, ahead next[2]) {
   const region *t = of->t;
+  const tigon_gemm_problem *p = of->j->p;
   for (int i = 0, step = 0; i < of->rows; i += step) {
-    const int left = of->rows - i;
-    step = left >= ROWS ? ROWS : left >= PART ? PART : 1;
-    const float *a = s->a[i / STRIP] + i % STRIP * (turn ? 1 : K_BLOCK);
+    const int left = of->rows - i, tiles = left < 2 * TILE ? left : 2 * TILE;
+    step = by == BY_TILES ? tiles : left >= ROWS ? ROWS : left >= PART ? PART : 1;
+    const float *a = by == BY_TILES ? s->a[0] + i / TILE * A_TILES : s->a[i / STRIP] + i % STRIP * (turn ? 1 : K_BLOCK);
     for (int64_t j = 0; j < t->n; j += PANEL) {
       float *sums = &s->sums[of->i + i][j];
       const int64_t m0 = t->m0 + of->i + i, n0 = t->n0 + j, n = t->n - j < PANEL ? t->n - j : PANEL;
-      if (of->stores && !of->j->stream) fetch_rows(of->j->p, m0, step, n0, n);
-      multiply_rows(step, turn, pairs, a, s->b[j / PANEL][0], words, sums, of->first, next);
-      if (pairs && of->last) note_good(sums, step, s->least + j, s->good);
+      if (of->stores && !of->j->stream) fetch_rows(p, m0, step, n0, n);
+      if (by == BY_TILES)
+        multiply_tiles(p, step, a, s->b[j / PANEL][0], k, sums, of->first, next);
+      else
+        multiply_rows(step, turn, by == PAIRS, a, s->b[j / PANEL][0], words_of(by == PAIRS, k), sums, of->first, next);
+      if (by != FLOATS && of->last) note_good(sums, step, s->least + j, most_sum(p), s->good);
       if (of->stores) store(of->j, sums, m0, step, n0, n);
     }
   }
@@ -165,108 +177,123 @@ static void clear_sums(scratch *s, int64_t m, int64_t n) {
     for (int64_t j = 0; j < n; j += LANES) vf_store(&s->sums[i][j], vf_zero());
 }
 
-static int64_t block_from(const tigon_gemm_problem *p, int64_t k0) { return p->k - k0 < K_BLOCK ? p->k - k0 : K_BLOCK; }
+/* How much of k is packed at a time: of planes half as much, so that all of them have room. */
+TIGON_INLINE int64_t block_from(maker by, const tigon_gemm_problem *p, int64_t k0) {
+  const int64_t most = by == BY_TILES && !are_plain(p) ? K_BLOCK / 2 : K_BLOCK;
+  return p->k - k0 < most ? p->k - k0 : most;
+}
 
-/* s->sums of the tile, and c where `stores`. `next` is the tile that most likely follows. Of pairs also the least magnitudes of a
- * and b that are not 0, 0 where all are, and s->good. */
-TIGON_INLINE void multiply_tile(bool pairs, const job *of, const region *t, const region *next, bool stores, scratch *s,
-                                float *least_a, float *least_b) {
+/* s->sums of the tile, and c where `stores`. `next` is the tile that most likely follows. Of pairs and tiles also what a's and b's
+ * factors are, and s->good. */
+TIGON_INLINE void multiply_tile(maker by, const job *of, const region *t, const region *next, bool stores, scratch *s,
+                                factors *a, factors *b) {
   const tigon_gemm_problem *p = of->p;
-  v_least in_a = v_least_none(), in_b = v_least_none();
+  const bool pairs = by == PAIRS;
+  seen in_a = seen_none(), in_b = seen_none();
   if (p->k == 0) clear_sums(s, t->m, t->n);
-  for (int64_t k0 = 0; k0 < p->k; k0 += K_BLOCK) {
-    const int64_t k = block_from(p, k0), words = words_of(pairs, k);
+  for (int64_t k0 = 0, k; k0 < p->k; k0 += k) {
+    k = block_from(by, p, k0);
     const bool last = k == p->k - k0;
     const region *then = last ? next : t; /* which the next block is of */
-    const int64_t then_k0 = last ? 0 : k0 + K_BLOCK, then_k = block_from(p, then_k0);
+    const int64_t then_k0 = last ? 0 : k0 + k, then_k = block_from(by, p, then_k0);
     ahead both[2] = {{0}, ahead_of(&p->b, p->b.transposed, then->n0, then->n, then_k0, then_k)};
-    TIGON_FOR_DTYPE(pairs ? TIGON_BF16 : p->b.dtype, pack_b, pairs, &p->b, k0, k, t->n0, t->n, s, &in_b);
+    if (by == BY_TILES)
+      tiles_pack_b(p, k0, k, t->n0, t->n, s, &in_b);
+    else
+      TIGON_FOR_DTYPE(pairs ? TIGON_BF16 : p->b.dtype, pack_b, pairs, &p->b, k0, k, t->n0, t->n, s, &in_b.least);
     for (int64_t i = 0; i < t->m; i += GROUP) {
       const int64_t left = t->m - i - GROUP;
       const strips some = {of, t, i, left < 0 ? (int)(t->m - i) : GROUP, k0 == 0, last, stores && last};
-      TIGON_FOR_DTYPE(pairs ? TIGON_BF16 : p->a.dtype, pack_a, pairs, &p->a, t->m0 + i, some.rows, k0, k, s, &in_a);
+      if (by == BY_TILES) { /* a, which other tiles have packed before, is in a cache */
+        tiles_pack_a(p, t->m0 + i, some.rows, k0, k, s, &in_a);
+        multiply_panels(false, by, &some, k, s, both);
+        continue;
+      }
+      TIGON_FOR_DTYPE(pairs ? TIGON_BF16 : p->a.dtype, pack_a, pairs, &p->a, t->m0 + i, some.rows, k0, k, s,
+                      &in_a.least);
       if (left > 0)
         both[0] = ahead_of(&p->a, !p->a.transposed, t->m0 + i + GROUP, left < GROUP ? left : GROUP, k0, k);
       else
         both[0] = ahead_of(&p->a, !p->a.transposed, then->m0, then->m < GROUP ? then->m : GROUP, then_k0, then_k);
       if (turned(&p->a))
-        multiply_panels(true, pairs, &some, words, s, both);
+        multiply_panels(true, by, &some, k, s, both);
       else
-        multiply_panels(false, pairs, &some, words, s, both);
+        multiply_panels(false, by, &some, k, s, both);
     }
   }
-  *least_a = v_least_value(in_a);
-  *least_b = v_least_value(in_b);
+  *a = seen_factors(are_plain(p), in_a);
+  *b = seen_factors(are_plain(p), in_b);
 }
 
 static void multiply_floats(const job *j, const region *t, const region *next, bool stores, scratch *s) {
-  float unused;
-  multiply_tile(false, j, t, next, stores, s, &unused, &unused);
+  factors unused;
+  multiply_tile(FLOATS, j, t, next, stores, s, &unused, &unused);
 }
 
-/* ---- pairs, whose instruction takes what is denormal for 0, factors and sums ----
- * A sum of 2^-80 and more whose factors are not denormal lost at most k * 2^-126, less than a rounding for k < 2^22, and one whose
- * row or column is 0 lost nothing. The others are made again in f32. Which ones depends on their row of a and their column of b
- * alone, as their bits do. */
+/* ---- pairs and tiles, whose instructions take what is denormal for 0, factors and sums ----
+ * A sum of 2^-80 and more whose factors are not hard lost at most 6 k * 2^-126. That is less than a rounding for k < 2^19. A sum
+ * whose row or column is 0 lost nothing. The others are made again in f32. Their row of a and column of b alone decide which
+ * ones, so that bits do not depend on other rows. */
 
 enum { TILE_MOST = TILE_M > TILE_N ? TILE_M : TILE_N };
-
-/* `any`: all magnitudes of a row, or'ed; `denormal`: not 0 where one is. `across`: a row's elements are a pitch apart. */
-static void look_at(const tigon_gemm_matrix *a, bool across, int64_t m0, int64_t m, int64_t k, uint16_t *any,
-                    uint16_t *denormal) {
-  memset(any, 0, TILE_MOST * sizeof *any);
-  memset(denormal, 0, TILE_MOST * sizeof *denormal);
-  const int64_t outer = across ? k : m, inner = across ? m : k;
-  for (int64_t i = 0; i < outer; ++i) {
-    const uint16_t *data = (const uint16_t *)a->data + (across ? i * a->pitch + m0 : (m0 + i) * a->pitch);
-    uint16_t all = 0, found = 0;
-    for (int64_t j = 0; j < inner; ++j) {
-      const uint16_t magnitude = data[j] & 0x7fff, is = (uint16_t)(magnitude - 1) < 0x7f;
-      if (across)
-        any[j] |= magnitude, denormal[j] |= is;
-      else
-        all |= magnitude, found |= is;
-    }
-    if (!across) any[i] = all, denormal[i] = found;
-  }
-}
-
-/* For so many rows of a, or columns of b, the least sum that is good: `usual`; `zero` where all is 0; NaN where a factor is
- * denormal. */
-static void least_sums(const tigon_gemm_matrix *a, bool across, int64_t m0, int64_t m, int64_t k, float usual,
-                       float zero, float *least) {
-  uint16_t any[TILE_MOST], denormal[TILE_MOST];
-  look_at(a, across, m0, m, k, any, denormal);
-  for (int64_t i = 0; i < m; ++i) least[i] = denormal[i] ? NAN : any[i] ? usual : zero;
-}
-
 static const float good_sum = 0x1p-80f;
 
+/* For so many rows of a, or columns of b, the least sum that is good: `usual`; `zero` where all is 0; NaN where a factor is
+ * hard. `across`: a row's elements are a pitch apart. */
+TIGON_INLINE void least_sums(tigon_dtype dtype, bool plain, const tigon_gemm_matrix *a, bool across, int64_t m0,
+                             int64_t m, int64_t k, float usual, float zero, float *least) {
+  const float low = plain ? LEAST_PLAIN : LEAST_SPLIT, high = plain ? INFINITY : MOST_SPLIT;
+  factors of[TILE_MOST] = {ALL_ZERO};
+  for (int64_t i = 0; i < (across ? k : m); ++i)
+    for (int64_t j = 0; j < (across ? m : k); ++j) {
+      const int64_t at = across ? i * a->pitch + m0 + j : (m0 + i) * a->pitch + j;
+      const factors is =
+          factors_between(fabsf(s_load(a->data, at, dtype)), fabsf(s_load(a->data, at, dtype)), low, high);
+      factors *row = &of[across ? j : i];
+      if (is > *row) *row = is;
+    }
+  for (int64_t i = 0; i < m; ++i) least[i] = of[i] == HARD ? NAN : of[i] == USUAL ? usual : zero;
+}
+
 /* Is c stored, too? */
-static bool multiply_pairs(const job *j, const region *t, const region *next, bool stores, scratch *s) {
+TIGON_INLINE bool multiply_checked(maker by, const job *j, const region *t, const region *next, bool stores,
+                                   scratch *s) {
   const tigon_gemm_problem *p = j->p;
-  float least_a, least_b, of_row[TILE_M];
+  const vf most = vf_set(most_sum(p));
+  factors a, b;
+  float of_row[TILE_M];
   for (int64_t i = 0; i < TILE_N; ++i) s->least[i] = i < t->n ? good_sum : 0;
   vf_store(s->good, vf_set(1));
-  multiply_tile(true, j, t, next, stores, s, &least_a, &least_b);
-  if (least_a == 0 || least_b == 0) return stores; /* every product is as it should be */
-  const bool denormal = least_a < 0x1p-126f || least_b < 0x1p-126f;
-  if (!denormal && vf_sum(vf_load(s->good)) == LANES) return stores;
-  least_sums(&p->a, p->a.transposed, t->m0, t->m, p->k, 0, -good_sum, of_row);
-  least_sums(&p->b, !p->b.transposed, t->n0, t->n, p->k, good_sum, 0, s->least);
+  tiles_begin();
+  multiply_tile(by, j, t, next, stores, s, &a, &b);
+  tiles_end();
+  const bool hard = a == HARD || b == HARD;
+  if ((a == ALL_ZERO || b == ALL_ZERO) && (!hard || are_plain(p))) return stores; /* every product is as it should be */
+  if (!hard && vf_sum(vf_load(s->good)) == LANES) return stores;
+  TIGON_FOR_DTYPE(p->a.dtype, least_sums, are_plain(p), &p->a, p->a.transposed, t->m0, t->m, p->k, 0, -good_sum,
+                  of_row);
+  TIGON_FOR_DTYPE(p->b.dtype, least_sums, are_plain(p), &p->b, !p->b.transposed, t->n0, t->n, p->k, good_sum, 0,
+                  s->least);
   vf good = vf_set(1);
   for (int64_t i = 0; i < t->m; ++i)
-    for (int64_t n = 0; n < t->n; n += LANES)
-      good = vf_select(is_good(s->sums[i] + n, of_row[i], s->least + n), good, vf_zero());
+    for (int64_t n = 0; n < t->n; n += LANES) {
+      const vf least = vf_add(vf_set(of_row[i]), vf_load(s->least + n));
+      good = vf_select(is_good(s->sums[i] + n, least, most), good, vf_zero());
+    }
   if (vf_sum(good) == LANES) return stores;
   memcpy(s->kept, s->sums, sizeof s->kept);
   multiply_floats(j, t, &(region){0}, false, s);
   for (int64_t i = 0; i < t->m; ++i)
     for (int64_t n = 0; n < t->n; n += LANES) {
-      const vm keep = is_good(s->kept[i] + n, of_row[i], s->least + n);
+      const vf least = vf_add(vf_set(of_row[i]), vf_load(s->least + n));
+      const vm keep = is_good(s->kept[i] + n, least, most);
       vf_store(s->sums[i] + n, vf_select(keep, vf_load(s->kept[i] + n), vf_load(s->sums[i] + n)));
     }
   return false;
+}
+
+static bool multiply_pairs(const job *j, const region *t, const region *next, bool stores, scratch *s) {
+  return multiply_checked(TILES ? BY_TILES : PAIRS, j, t, next, stores, s);
 }
 
 /* {0} past the last one. */
@@ -283,9 +310,9 @@ static void make_tile(const job *j, int64_t index) {
   const bool stores = !p->accumulate && p->k > 0; /* at once; an old c is there for good sums alone */
   scratch *s = tigon_gemm_scratch_take(j->queue);
   bool stored = false;
-  if (!j->library || !tigon_gemm_tile(p, t.m0, t.m, t.n0, t.n, s->sums[0], TILE_N)) {
+  if (!j->library || !tigon_gemm_tile(p, t.m0, t.m, t.n0, t.n, s->sums[0], PITCH)) {
     stored = stores;
-    if (V_PAIRS && p->a.dtype == TIGON_BF16 && p->b.dtype == TIGON_BF16)
+    if (maker_of(p) != FLOATS)
       stored = multiply_pairs(j, &t, &next, stores, s);
     else
       multiply_floats(j, &t, &next, stores, s);
@@ -301,9 +328,9 @@ static int64_t even_tile(int64_t extent, int64_t limit, int64_t unit) {
   return (tile + unit - 1) / unit * unit;
 }
 
-/* A c that the caches of most machines cannot hold until somebody reads it. */
+/* A c that the caches of most machines cannot hold until somebody reads it. Products by tiles take as long as its way to memory. */
 static bool streams(const tigon_gemm_problem *p) {
-  enum { CACHES = 4 };
+  enum { CACHES = TILES ? 1 : 4 };
   const int64_t size = (int64_t)tigon_dtype_size(p->c_dtype);
   return !p->accumulate && tigon_cpu_streams(p->m * p->n * size / CACHES) &&
          ((uintptr_t)p->c | (uintptr_t)(p->c_pitch * size)) % V_LINE == 0;
@@ -315,7 +342,7 @@ static job cut(const tigon_queue *queue, const tigon_gemm_problem *p, int64_t sh
   const int64_t wanted = j.library ? LIBRARY_TILES : share; /* a library's bits may depend on its tiles */
   int64_t limit_m = TILE_M, limit_n = TILE_N;
   for (;;) {
-    j.tile_m = even_tile(p->m, limit_m, STRIP);
+    j.tile_m = even_tile(p->m, limit_m, TILES ? 2 * TILE : STRIP);
     j.tile_n = even_tile(p->n, limit_n, PANEL);
     j.tiles_m = (p->m + j.tile_m - 1) / j.tile_m;
     *tiles = j.tiles_m * ((p->n + j.tile_n - 1) / j.tile_n);
@@ -325,6 +352,19 @@ static job cut(const tigon_queue *queue, const tigon_gemm_problem *p, int64_t sh
       limit_m = j.tile_m / 2;
     else
       limit_n = j.tile_n / 2;
+  }
+}
+
+/* Narrower tiles, where with those that fit the caches threads would wait for the last ones. */
+static void even_out(job *j, int64_t *tiles) {
+  const int64_t threads = j->queue->threads, columns = *tiles / j->tiles_m;
+  int64_t least = (*tiles + threads - 1) / threads * j->tile_n;
+  for (int64_t more = columns + 1; more < columns + threads; ++more) {
+    const int64_t tile = even_tile(j->p->n, (j->p->n + more - 1) / more, PANEL);
+    const int64_t count = j->tiles_m * ((j->p->n + tile - 1) / tile), time = (count + threads - 1) / threads * tile;
+    if (time >= least || tile < LEAST_N) continue;
+    least = time;
+    j->tile_n = tile, *tiles = count;
   }
 }
 
@@ -350,6 +390,7 @@ void TIGON_CPU(gemm)(const tigon_queue *queue, const tigon_gemm_problem *problem
     if (p->m == 0 || p->n == 0 || tigon_gemm_library(queue, p)) continue;
     int64_t tiles;
     g.jobs[g.count] = cut(queue, p, (2 * queue->threads + count - 1) / count, &tiles);
+    if (count == 1 && !g.jobs[g.count].library) even_out(&g.jobs[g.count], &tiles);
     g.ends[g.count++] = tasks += tiles;
   }
   tigon_cpu_parallel(queue, tasks, task, &g);

@@ -5,6 +5,12 @@
 #include "cpu/gemm.h"
 #include "cpu/transpose.h"
 
+#if defined(TIGON_ISA_AMX)
+enum { TILES = 1 }; /* tile registers: gemm_tiles.h */
+#else
+enum { TILES = 0 };
+#endif
+
 /* A task makes one tile of c. For every block of k it packs the tile's columns of b, then row strips of a, a few at a time. It
  * adds the block's products to the tile's f32 sums. All three lie in its scratch, and together in a usual L2. */
 enum {
@@ -17,23 +23,33 @@ enum {
   STRIPS = 8,             /* packed at a time, so that a transposed a is read by whole cache lines */
   GROUP = STRIPS * STRIP, /* ... which are so many rows */
   K_BLOCK = 256,
-  TILE_M = 264, /* multiple of every STRIP */
-  TILE_N = 256, /* multiple of every PANEL */
-  LEAST_M = 96, /* smaller tiles pack more than they multiply */
+  TILE_M = TILES ? 512 : 264, /* multiple of every STRIP, of tile registers of two */
+  TILE_N = TILES ? 512 : 256, /* multiple of every PANEL */
+  PITCH = TILE_N + 16,        /* between rows of sums: powers of two would share a few sets of the L1 */
+  LEAST_M = 96,               /* smaller tiles pack more than they multiply */
   LEAST_N = 64,
   LIBRARY_TILES = 16,
-  AHEAD_WORDS = 4, /* words of products for each line of what is packed next */
+  TILE = 16,                /* rows of a tile register, words of k, and columns of b */
+  A_TILES = TILE * K_BLOCK, /* words that have room for a tile of rows of a, with all planes */
+  AHEAD_WORDS = 4,          /* words of products for each line of what is packed next */
 };
 
 typedef struct scratch {
   float b[TILE_N / PANEL][K_BLOCK][PANEL];
-  float sums[TILE_M][TILE_N];
+  float sums[TILE_M][PITCH];
   float a[STRIPS][STRIP * K_BLOCK + LANES]; /* each [STRIP][K_BLOCK], turned: [K_BLOCK][STRIP] */
-  float kept[TILE_M][TILE_N];               /* sums of pairs while some are made again */
+  float kept[TILE_M][PITCH];                /* sums of pairs while some are made again */
   float least[TILE_N];                      /* sums of pairs that are good are as large */
   float good[LANES];                        /* 0: some are smaller */
 } scratch;
-_Static_assert(sizeof(scratch) <= TIGON_GEMM_SCRATCH_BYTES, "the scratch of a task");
+_Static_assert(sizeof(scratch) <= (TILES ? TIGON_GEMM_TILES_BYTES : TIGON_GEMM_SCRATCH_BYTES), "the scratch of a task");
+
+/* What factors of a tile are like, for instructions that take a denormal for 0. */
+typedef enum factors { ALL_ZERO, USUAL, HARD } factors;
+/* Their magnitudes lie between: low is the least that is not 0, 0 where all are. */
+TIGON_INLINE factors factors_between(float low, float high, float least, float most) {
+  return low == 0 ? ALL_ZERO : low >= least && high <= most ? USUAL : HARD;
+}
 
 /* ---- what is packed next ----
  * Runs of lines, `pitch` bytes apart, go to the caches while products are made: a line every few words, so that none waits. */

@@ -15,15 +15,19 @@ typedef struct state {
   library library;
   char sentence[192];
   int slots;
-  unsigned char *scratch; /* [slots, TIGON_GEMM_SCRATCH_BYTES] */
+  size_t slot_bytes;
+  unsigned char *scratch; /* [slots, slot_bytes] */
   atomic_bool taken[];    /* [slots] */
 } state;
+
+static bool has_tiles(const tigon_queue *queue) { return strcmp(queue->variant, "amx") == 0; }
 
 /* On OK *text is the library's name and version, else the sentence. */
 static tigon_status choose(const tigon_queue *queue, library *chosen, const char **text) {
   const char *name = getenv("TIGON_GEMM");
   const bool any = !name || !*name;
-  const bool is_fast = strncmp(queue->variant, "avx512", 6) == 0; /* docs/op/linear.md has both GEMMs' rates */
+  /* docs/op/linear.md has both GEMMs' rates */
+  const bool is_fast = strncmp(queue->variant, "avx512", 6) == 0 || has_tiles(queue);
   *chosen = BUILT_IN;
   *text = "";
   if (any ? is_fast : strcmp(name, "builtin") == 0) return TIGON_OK;
@@ -58,18 +62,20 @@ tigon_status tigon_gemm_open(tigon_queue *queue, const char **reason) {
   *reason = text;
   if (status != TIGON_OK) return status;
   const size_t slots = (size_t)queue->threads;
+  const size_t slot_bytes = has_tiles(queue) ? TIGON_GEMM_TILES_BYTES : TIGON_GEMM_SCRATCH_BYTES;
   state *s = calloc(1, sizeof *s + slots * sizeof *s->taken);
-  unsigned char *scratch = s ? aligned_alloc(64, slots * TIGON_GEMM_SCRATCH_BYTES) : NULL;
+  unsigned char *scratch = s ? aligned_alloc(64, slots * slot_bytes) : NULL;
   if (!scratch) {
     free(s);
     static _Thread_local char sentence[96];
-    snprintf(sentence, sizeof sentence, "%zu bytes for the products of %d threads are not there",
-             slots * TIGON_GEMM_SCRATCH_BYTES, queue->threads);
+    snprintf(sentence, sizeof sentence, "%zu bytes for the products of %d threads are not there", slots * slot_bytes,
+             queue->threads);
     *reason = sentence;
     return TIGON_ERROR_OUT_OF_MEMORY;
   }
   s->library = chosen;
   s->slots = queue->threads;
+  s->slot_bytes = slot_bytes;
   s->scratch = scratch;
   describe(s, text);
   queue->state = s;
@@ -91,12 +97,12 @@ void *tigon_gemm_scratch_take(const tigon_queue *queue) {
   for (;; sched_yield())
     for (int i = 0; i < s->slots; ++i)
       if (!atomic_exchange_explicit(&s->taken[i], true, memory_order_acquire))
-        return s->scratch + (size_t)i * TIGON_GEMM_SCRATCH_BYTES;
+        return s->scratch + (size_t)i * s->slot_bytes;
 }
 
 void tigon_gemm_scratch_give(const tigon_queue *queue, void *scratch) {
   state *s = queue->state;
-  const size_t i = (size_t)((unsigned char *)scratch - s->scratch) / TIGON_GEMM_SCRATCH_BYTES;
+  const size_t i = (size_t)((unsigned char *)scratch - s->scratch) / s->slot_bytes;
   atomic_store_explicit(&s->taken[i], false, memory_order_release);
 }
 

@@ -27,7 +27,7 @@ typedef enum tigon_math_function {
 /* y[i] = f(x[i]); second[i] the function's second result, untouched where it has none. */
 typedef void tigon_math_probe(tigon_math_function f, const float *x, float *y, float *second, int64_t n);
 tigon_math_probe tigon_cpu_scalar_math_probe, tigon_cpu_avx2_math_probe, tigon_cpu_avx512_math_probe,
-    tigon_cpu_avx512_bf16_math_probe;
+    tigon_cpu_avx512_bf16_math_probe, tigon_cpu_amx_math_probe;
 
 /* The probe of a variant of the CPU. */
 tigon_math_probe *tigon_cpu_math_probe_of(const tigon_kernels *kernels);

@@ -1,4 +1,5 @@
 /* linear: the GEMM behind it and its grades. */
+#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,9 @@ static bool has(const char *library) {
   return there;
 }
 
+static const char *const variants[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
 static void test_names(void **state) {
   (void)state;
   tigon_context *c;
@@ -40,8 +44,7 @@ static void test_names(void **state) {
   tigon_context_destroy(c);
   /* Unasked for, OpenBLAS is taken where it is there, but for the variants whose own products are faster. */
   const bool there = has("openblas");
-  const char *variants[] = {"scalar", "avx2", "avx512", "avx512_bf16"};
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < VARIANTS; ++i) {
     setenv("TIGON_CPU", variants[i], 1);
     if (open_with(NULL, "cpu", 2, &c) == TIGON_OK)
       assert_non_null(strstr(tigon_context_gemm(c), there && i < 2 ? "openblas" : "built-in"));
@@ -153,6 +156,54 @@ static void test_denormals(void **state) {
   tigon_context_destroy(c);
 }
 
+enum { SIZES = 272, SIZED_N = 37, SIZED_K = 40 }; /* rows: an exponent each */
+
+/* A number of up to 24 bits. */
+static float sized(int i, int exponent) { return ldexpf((float)(1 + i * 7919 % 0x7fffff * 2), exponent - 24); }
+
+static void multiply_sized(tigon_context *c, const float *a, int rows, float *out) {
+  multiply(c, tigon_tensor_2d((void *)(uintptr_t)a, TIGON_F32, rows, SIZED_K),
+           tigon_tensor_2d(w, TIGON_F32, SIZED_N, SIZED_K), (tigon_tensor){0}, out);
+}
+
+/* Factors of all sizes, some of which no sum of normal bf16 is: as exact as others, and those beside them keep their bits. */
+static void test_sizes(void **state) {
+  (void)state;
+  for (int i = 0; i < SIZES * SIZED_K; ++i)
+    x[i] = i < SIZED_K ? 0 : sized(i, i / SIZED_K - 146) * (i % 3 ? 1.0f : -1.0f);
+  for (int i = 0; i < SIZED_N * SIZED_K; ++i) w[i] = sized(i + 5, i / SIZED_K * 7 - 126);
+  for (int v = 0; v < VARIANTS; ++v) {
+    tigon_context *c;
+    setenv("TIGON_CPU", variants[v], 1);
+    const tigon_status status = open_with("builtin", "cpu", 2, &c);
+    unsetenv("TIGON_CPU");
+    if (status != TIGON_OK) continue;
+    const float large = 0x1.ff8p63f; /* whose nearest bf16 is 2^64 */
+    multiply(c, tigon_tensor_2d((void *)(uintptr_t)&large, TIGON_F32, 1, 1),
+             tigon_tensor_2d((void *)(uintptr_t)&large, TIGON_F32, 1, 1), (tigon_tensor){0}, part);
+    assert_true(part[0] == large * large);
+    multiply(c, tigon_tensor_2d(x, TIGON_F32, 1, SIZED_K), tigon_tensor_2d(w + 30 * SIZED_K, TIGON_F32, 7, SIZED_K),
+             (tigon_tensor){0}, part);
+    for (int j = 0; j < 7; ++j) assert_true(part[j] == 0); /* products of 0 and large ones */
+    multiply_sized(c, x, SIZES, y);
+    for (int i = 0; i < SIZES; ++i) {
+      multiply_sized(c, x + i * SIZED_K, 1, part);
+      assert_memory_equal(part, y + i * SIZED_N, SIZED_N * sizeof *part);
+      for (int j = 0; j < SIZED_N; ++j) {
+        double want = 0, all = 0;
+        for (int k = 0; k < SIZED_K; ++k) {
+          const double product = (double)x[i * SIZED_K + k] * (double)w[j * SIZED_K + k];
+          want += product, all += fabs(product);
+        }
+        const double off = fabs((double)part[j] - want);
+        if (all < 0x1.fffp127 && !(off <= 16 * 0x1p-24 * all + SIZED_K * 0x1p-149))
+          fail_msg("%s: row %d, column %d is %g, must be %g", variants[v], i, j, (double)part[j], want);
+      }
+    }
+    tigon_context_destroy(c);
+  }
+}
+
 /* What a head with a loss makes of two tokens of two classes. */
 typedef struct head_results {
   float loss[1], logprob[2], dhidden[4];
@@ -242,8 +293,9 @@ static void test_heads_on_ascend(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),     cmocka_unit_test(test_batch),
-                                     cmocka_unit_test(test_libraries), cmocka_unit_test(test_fork),
-                                     cmocka_unit_test(test_denormals), cmocka_unit_test(test_heads_on_ascend)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),          cmocka_unit_test(test_batch),
+                                     cmocka_unit_test(test_libraries),      cmocka_unit_test(test_fork),
+                                     cmocka_unit_test(test_denormals),      cmocka_unit_test(test_sizes),
+                                     cmocka_unit_test(test_heads_on_ascend)};
   return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }

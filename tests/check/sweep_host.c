@@ -57,12 +57,30 @@ static bool same_function(const check_target *target, const tigon_kernels *a, co
   return is_same;
 }
 
-/* Must they? Those of avx512_bf16 that src/cpu/avx512_bf16.def does not list are AVX-512's. */
-static bool must_be_same(int entry, const tigon_kernels *a, const tigon_kernels *b) {
-  static const char *const own[] = {
+static bool is_listed(const char *slot, const char *const *list, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    if (strcmp(list[i], slot) == 0) return true;
+  return false;
+}
+
+/* Whose function a variant has for a slot: src/cpu/avx512_bf16.def and amx.def list their own; the others are those of the variant
+ * below. */
+static const char *owner(const char *variant, const char *slot) {
 #define TIGON_SLOT(op, entry) #op "_" #entry,
+  static const char *const amx[] = {
+#include "cpu/amx.def"
+  };
+#define TIGON_SLOT(op, entry) #op "_" #entry,
+  static const char *const pairs[] = {
 #include "cpu/avx512_bf16.def"
   };
+  if (strcmp(variant, "amx") == 0 && !is_listed(slot, amx, sizeof amx / sizeof *amx)) variant = "avx512_bf16";
+  if (strcmp(variant, "avx512_bf16") == 0 && !is_listed(slot, pairs, sizeof pairs / sizeof *pairs)) variant = "avx512";
+  return variant;
+}
+
+/* Must they? */
+static bool must_be_same(int entry, const tigon_kernels *a, const tigon_kernels *b) {
   static const char *const names[] = {
 #define TIGON_SLOT(op, entry) #op "_" #entry,
 #define TIGON_COMPOSITE(op, entry) NULL,
@@ -70,12 +88,7 @@ static bool must_be_same(int entry, const tigon_kernels *a, const tigon_kernels 
 #undef TIGON_SLOT
 #undef TIGON_COMPOSITE
   };
-  const bool first = strcmp(a->variant, "avx512_bf16") == 0 && strcmp(b->variant, "avx512") == 0;
-  const bool second = strcmp(b->variant, "avx512_bf16") == 0 && strcmp(a->variant, "avx512") == 0;
-  if (!names[entry] || (!first && !second)) return false;
-  for (size_t i = 0; i < sizeof own / sizeof *own; ++i)
-    if (strcmp(own[i], names[entry]) == 0) return false;
-  return true;
+  return names[entry] && strcmp(owner(a->variant, names[entry]), owner(b->variant, names[entry])) == 0;
 }
 
 void check_sweep_path(const check_target *target, check_tally *tally) {
