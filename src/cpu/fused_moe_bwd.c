@@ -56,6 +56,7 @@ static tigon_gemm_problem gradient_of(const moe_job *j, const moe_part *part, co
       .c_dtype = to->dtype,
       .c_pitch = to->pitch,
       .accumulate = carry || part->begins ? j->p->accumulate : true,
+      .mirrored = to->turned,
   };
   if (carry && part->ends && !part->begins) g.sums = carry;
   if (carry && !part->ends) {

@@ -30,6 +30,7 @@ typedef struct tigon_gemm_problem {
   tigon_dtype bias_dtype;
   const float *sums; /* contiguous, may be NULL */
   bool accumulate;
+  bool mirrored; /* a and b have changed places, and c is turned: it has the same bits */
 } tigon_gemm_problem;
 
 /* Runs the problem on the library of this queue. False, with nothing done, when it has none or cannot run the problem:

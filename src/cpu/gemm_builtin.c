@@ -236,6 +236,7 @@ static void multiply_floats(const job *j, const region *t, const region *next, b
  * ones, so that bits do not depend on other rows. */
 
 enum { TILE_MOST = TILE_M > TILE_N ? TILE_M : TILE_N };
+enum { FEW = 512 }; /* sums take as long by themselves as a whole tile */
 static const float good_sum = 0x1p-80f;
 
 /* For so many rows of a, or columns of b, the least sum that is good: `usual`; `zero` where all is 0; NaN where a factor is
@@ -255,11 +256,43 @@ TIGON_INLINE void least_sums(tigon_dtype dtype, bool plain, const tigon_gemm_mat
   for (int64_t i = 0; i < m; ++i) least[i] = of[i] == HARD ? NAN : of[i] == USUAL ? usual : zero;
 }
 
+/* The sum of one element, by the additions of multiply_floats(). */
+TIGON_INLINE float one_sum(tigon_dtype dtype, const tigon_gemm_problem *p, int64_t row, int64_t column) {
+  const int64_t a_step = p->a.transposed ? p->a.pitch : 1, b_step = p->b.transposed ? 1 : p->b.pitch;
+  const int64_t a = p->a.transposed ? row : row * p->a.pitch, b = p->b.transposed ? column * p->b.pitch : column;
+  float sum = 0;
+  for (int64_t k0 = 0; k0 < p->k; k0 += K_BLOCK) {
+    float total = 0;
+    for (int64_t k = k0; k < p->k && k < k0 + K_BLOCK; ++k)
+      total = fmaf(s_load(p->a.data, a + k * a_step, dtype), s_load(p->b.data, b + k * b_step, p->b.dtype), total);
+    sum = k0 == 0 ? total : sum + total;
+  }
+  return sum;
+}
+
+/* Makes the tile's sums that are not good again, one by one, up to FEW. How many there are; more than FEW: it has stopped. Among many
+ * sums one is exactly 0 by chance. */
+static int64_t make_few_again(const tigon_gemm_problem *p, const region *t, scratch *s, const float *of_row) {
+  int64_t made = 0;
+  for (int64_t i = 0; i < t->m; ++i)
+    for (int64_t n = 0; n < t->n; n += LANES) {
+      const vf least = vf_add(vf_set(of_row[i]), vf_load(s->least + n));
+      if (vf_sum(vf_select(is_good(s->sums[i] + n, least, vf_set(most_sum(p))), vf_set(1), vf_zero())) == LANES)
+        continue;
+      for (int64_t j = n; j < n + LANES && j < t->n; ++j) {
+        const float sum = fabsf(s->sums[i][j]);
+        if (of_row[i] + s->least[j] <= sum && sum <= most_sum(p)) continue;
+        if (++made > FEW) return made;
+        TIGON_FOR_DTYPE(p->a.dtype, s->sums[i][j] = one_sum, p, t->m0 + i, t->n0 + j);
+      }
+    }
+  return made;
+}
+
 /* Is c stored, too? */
 TIGON_INLINE bool multiply_checked(maker by, const job *j, const region *t, const region *next, bool stores,
                                    scratch *s) {
   const tigon_gemm_problem *p = j->p;
-  const vf most = vf_set(most_sum(p));
   factors a, b;
   float of_row[TILE_M];
   for (int64_t i = 0; i < TILE_N; ++i) s->least[i] = i < t->n ? good_sum : 0;
@@ -274,19 +307,13 @@ TIGON_INLINE bool multiply_checked(maker by, const job *j, const region *t, cons
                   of_row);
   TIGON_FOR_DTYPE(p->b.dtype, least_sums, are_plain(p), &p->b, !p->b.transposed, t->n0, t->n, p->k, good_sum, 0,
                   s->least);
-  vf good = vf_set(1);
-  for (int64_t i = 0; i < t->m; ++i)
-    for (int64_t n = 0; n < t->n; n += LANES) {
-      const vf least = vf_add(vf_set(of_row[i]), vf_load(s->least + n));
-      good = vf_select(is_good(s->sums[i] + n, least, most), good, vf_zero());
-    }
-  if (vf_sum(good) == LANES) return stores;
-  memcpy(s->kept, s->sums, sizeof s->kept);
+  const int64_t made = make_few_again(p, t, s, of_row);
+  if (made <= FEW) return made == 0 && stores;
+  for (int64_t i = 0; i < t->m; ++i) memcpy(s->kept[i], s->sums[i], (size_t)t->n * sizeof *s->kept[i]);
   multiply_floats(j, t, &(region){0}, false, s);
   for (int64_t i = 0; i < t->m; ++i)
     for (int64_t n = 0; n < t->n; n += LANES) {
-      const vf least = vf_add(vf_set(of_row[i]), vf_load(s->least + n));
-      const vm keep = is_good(s->kept[i] + n, least, most);
+      const vm keep = is_good(s->kept[i] + n, vf_add(vf_set(of_row[i]), vf_load(s->least + n)), vf_set(most_sum(p)));
       vf_store(s->sums[i] + n, vf_select(keep, vf_load(s->kept[i] + n), vf_load(s->sums[i] + n)));
     }
   return false;

@@ -246,9 +246,10 @@ TIGON_INLINE void multiply_plain(bool both, const float *a, const float *b, int6
   store_tiles(both, sums, PITCH);
 }
 
-TIGON_INLINE void multiply_planes(bool both, int planes_a, int planes_b, const float *a, const float *b, int64_t words,
-                                  float *sums, bool first, ahead next[2]) {
+TIGON_INLINE void multiply_planes(bool both, const tigon_gemm_problem *of, const float *a, const float *b,
+                                  int64_t words, float *sums, bool first, ahead next[2]) {
   enum { LINES = 4 };
+  const int planes_a = planes_of(of->a.dtype), planes_b = planes_of(of->b.dtype);
   float block[2 * TILE][PANEL] __attribute__((aligned(64)));
   _tile_zero(0);
   _tile_zero(1);
@@ -256,14 +257,14 @@ TIGON_INLINE void multiply_planes(bool both, int planes_a, int planes_b, const f
   _tile_zero(3);
   for (int64_t j = 0; j < words; j += TILE) { /* the small ones, each beside one whose a or b it shares */
     static const int path[][2] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}};
-    int of_a = -1, of_b = -1;
+    int last_a = -1, last_b = -1;
     fetch_lines(LINES, next);
-#pragma GCC unroll 8
     for (int i = 0; i < 5; ++i) {
-      if (path[i][0] >= planes_a || path[i][1] >= planes_b) continue;
-      if (path[i][0] != of_a) load_rows(both, a + (path[i][0] * words + j) * TILE);
-      if (path[i][1] != of_b) load_columns(b + (path[i][1] * words + j) * PANEL);
-      of_a = path[i][0], of_b = path[i][1];
+      const int of_a = path[i][of->mirrored], of_b = path[i][!of->mirrored];
+      if (of_a >= planes_a || of_b >= planes_b) continue;
+      if (of_a != last_a) load_rows(both, a + (of_a * words + j) * TILE);
+      if (of_b != last_b) load_columns(b + (of_b * words + j) * PANEL);
+      last_a = of_a, last_b = of_b;
       add_products(both);
     }
   }
@@ -285,18 +286,15 @@ TIGON_INLINE void multiply_planes(bool both, int planes_a, int planes_b, const f
 TIGON_INLINE void multiply_tiles(const tigon_gemm_problem *p, int rows, const float *a, const float *b, int64_t k,
                                  float *sums, bool first, ahead next[2]) {
   const int64_t words = whole_words(k);
-  const int planes_a = planes_of(p->a.dtype), planes_b = planes_of(p->b.dtype);
   __asm__ volatile("" ::: "memory"); /* GCC does not know that a tile's load reads memory */
   if (are_plain(p) && rows > TILE)
     multiply_plain(true, a, b, words, sums, first, next);
   else if (are_plain(p))
     multiply_plain(false, a, b, words, sums, first, next);
-  else if (rows > TILE && planes_a == PLANES && planes_b == PLANES)
-    multiply_planes(true, PLANES, PLANES, a, b, words, sums, first, next);
   else if (rows > TILE)
-    multiply_planes(true, planes_a, planes_b, a, b, words, sums, first, next);
+    multiply_planes(true, p, a, b, words, sums, first, next);
   else
-    multiply_planes(false, planes_a, planes_b, a, b, words, sums, first, next);
+    multiply_planes(false, p, a, b, words, sums, first, next);
 }
 
 TIGON_INLINE void tiles_pack_a(const tigon_gemm_problem *p, int64_t m0, int rows, int64_t k0, int64_t k, scratch *s,
