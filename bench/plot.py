@@ -43,7 +43,7 @@ def machines():
 
     gpu, cpu = ("peers_cuda", "heads_cuda"), ("peers_cpu", "heads_cpu")
     yield f"NVIDIA H200, {day(*gpu)}", of(gpu, cuda_rows.peers_in, cuda_rows.ratio)
-    yield (f"2 cores of an AMD EPYC, {day(*cpu)}",
+    yield (f"2 cores of a server CPU, {day(*cpu)}",
            of(cpu, lambda row: [peer for peer in peers_cpu.PEERS if peer in row], peers_cpu.ratio))
 
 

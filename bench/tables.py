@@ -100,7 +100,7 @@ def front():
             first = ["", ""]
     best = statistics.median(best_peer(row)[1] for row in on_a_gpu())
     lines.append(f"| operators, H200, median | the fastest peer | {best:.2f} | | `python3 bench/peers_cuda.py` |")
-    first = ["operators, 2 cores of an AMD EPYC, median", "`make bench-peers`"]
+    first = ["operators, 2 cores of an AMD EPYC or a Xeon, median", "`make bench-peers`"]
     for peer, title in (("eager", "PyTorch eager"), ("compile", "torch.compile")):
         time = statistics.median(peers_cpu.ratio(row, peer) for row in records.cases("peers_cpu", "heads_cpu") if peer in row)
         lines.append(f"| {first[0]} | {title} | {time:.2f} | | {first[1]} |")
