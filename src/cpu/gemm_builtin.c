@@ -177,10 +177,11 @@ static void clear_sums(scratch *s, int64_t m, int64_t n) {
     for (int64_t j = 0; j < n; j += LANES) vf_store(&s->sums[i][j], vf_zero());
 }
 
-/* How much of k is packed at a time: of planes half as much, so that all of them have room. */
-TIGON_INLINE int64_t block_from(maker by, const tigon_gemm_problem *p, int64_t k0) {
-  const int64_t most = by == BY_TILES && !are_plain(p) ? K_BLOCK / 2 : K_BLOCK;
-  return p->k - k0 < most ? p->k - k0 : most;
+/* How much of k is packed at a time. Planes have half as much, so that all of them have room. Tiles of bf16 go on with their
+ * sums, so that their bits do not depend on it. Twice as much is faster where many rows of a share a b that is turned. */
+TIGON_INLINE int64_t block_of(maker by, const tigon_gemm_problem *p, int64_t m) {
+  if (by != BY_TILES) return K_BLOCK;
+  return !are_plain(p) ? K_BLOCK / 2 : p->b.transposed && m > TILE_M / 2 ? 2 * K_BLOCK : K_BLOCK;
 }
 
 /* s->sums of the tile, and c where `stores`. `next` is the tile that most likely follows. Of pairs and tiles also what a's and b's
@@ -189,13 +190,14 @@ TIGON_INLINE void multiply_tile(maker by, const job *of, const region *t, const 
                                 factors *a, factors *b) {
   const tigon_gemm_problem *p = of->p;
   const bool pairs = by == PAIRS;
+  const int64_t block = block_of(by, p, t->m);
   seen in_a = seen_none(), in_b = seen_none();
   if (p->k == 0) clear_sums(s, t->m, t->n);
   for (int64_t k0 = 0, k; k0 < p->k; k0 += k) {
-    k = block_from(by, p, k0);
+    k = p->k - k0 < block ? p->k - k0 : block;
     const bool last = k == p->k - k0;
     const region *then = last ? next : t; /* which the next block is of */
-    const int64_t then_k0 = last ? 0 : k0 + k, then_k = block_from(by, p, then_k0);
+    const int64_t then_k0 = last ? 0 : k0 + k, then_k = p->k - then_k0 < block ? p->k - then_k0 : block;
     ahead both[2] = {{0}, ahead_of(&p->b, p->b.transposed, then->n0, then->n, then_k0, then_k)};
     if (by == BY_TILES)
       tiles_pack_b(p, k0, k, t->n0, t->n, s, &in_b);

@@ -58,6 +58,7 @@ static void test_names(void **state) {
 
 enum { ROWS = 301, N = 270, K = 300 };
 static float x[ROWS * K], w[N * K], y[ROWS * N], part[ROWS * N];
+static uint16_t x16[ROWS * K], w16[N * K];
 
 static void multiply(tigon_context *c, tigon_tensor a, tigon_tensor b, tigon_tensor bias, float *out) {
   const tigon_linear_fwd_args args = {
@@ -79,6 +80,10 @@ static tigon_context *multiplied(const char *gemm) {
   return c;
 }
 
+static void round_to_bf16(uint16_t *to, const float *from, int count) {
+  for (int i = 0; i < count; ++i) to[i] = tigon_bf16_from_f32(from[i]);
+}
+
 /* The built-in's grade "batch": a row has the same bits alone, in sevens, and in the whole. */
 static void test_batch(void **state) {
   (void)state;
@@ -89,17 +94,20 @@ static void test_batch(void **state) {
       multiply_rows(c, part, first, ROWS - first < sizes[s] ? ROWS - first : sizes[s]);
     assert_memory_equal(part, y, sizeof y);
   }
+  const tigon_tensor weight = tigon_tensor_2d(w16, TIGON_BF16, N, K);
+  round_to_bf16(x16, x, ROWS * K);
+  round_to_bf16(w16, w, N * K);
+  multiply(c, tigon_tensor_2d(x16, TIGON_BF16, ROWS, K), weight, (tigon_tensor){0}, y);
+  for (int first = 0; first < ROWS; first += 7)
+    multiply(c, tigon_tensor_2d(x16 + first * K, TIGON_BF16, ROWS - first < 7 ? ROWS - first : 7, K), weight,
+             (tigon_tensor){0}, part + first * N);
+  assert_memory_equal(part, y, sizeof y);
   tigon_context_destroy(c);
-}
-
-static void round_to_bf16(uint16_t *to, const float *from, int count) {
-  for (int i = 0; i < count; ++i) to[i] = tigon_bf16_from_f32(from[i]);
 }
 
 /* A library's values are the built-in's within the sum's error, and their bits those of any number of threads. */
 static void test_libraries(void **state) {
   (void)state;
-  static uint16_t x16[ROWS * K], w16[N * K];
   static float made[3][ROWS * N];
   for (int i = 0; i < ROWS * K; ++i) x[i] = (float)(i % 13 - 6);
   for (int i = 0; i < N * K; ++i) w[i] = 0.125f * (float)(i % 7);
