@@ -13,15 +13,14 @@ extern "C" {
 typedef struct tigon_context tigon_context;
 
 typedef struct tigon_context_desc {
-  const char *device; /* "cpu", "npu:0", "ref" (the oracle), "cuda:0", "opencl:0", "ascend-sim:910B4" (simulated);
+  const char *device;  /* "cpu", "npu:0", "ref" (the oracle), "cuda:0", "opencl:0", "ascend-sim:910B4" (simulated);
                           NULL: the first that is present, in the order cuda, npu, xpu, cpu. xpu is an Intel GPU
                           through OpenCL; other OpenCL devices are used only by name */
-  const char
-      *variant; /* "scalar", "avx2", "avx512", "avx512_bf16", "amx" on the CPU, "opencl-items", "opencl-groups" with
-                          OpenCL; NULL: the environment's TIGON_CPU or TIGON_OPENCL, else the best one */
-  void *stream; /* the caller's: a CUstream, an aclrtStream, a cl_command_queue (in order); NULL: the context
+  const char *variant; /* "scalar", "avx2", "avx512", "avx512_bf16", "amx" on the CPU, "opencl-items", "opencl-groups"
+                          with OpenCL; NULL: the environment's TIGON_CPU or TIGON_OPENCL, else the best one */
+  void *stream;        /* the caller's: a CUstream, an aclrtStream, a cl_command_queue (in order); NULL: the context
                           makes one. Unused on the CPU */
-  int threads;  /* CPU threads a call may use; 0: OMP_NUM_THREADS, else all cores. Results do not depend on it */
+  int threads;         /* CPU threads a call may use; 0: OMP_NUM_THREADS, else all cores. Results do not depend on it */
   uint64_t reserved[4];
 } tigon_context_desc;
 

@@ -250,8 +250,8 @@ TIGON_INLINE void least_sums(tigon_dtype dtype, bool plain, const tigon_gemm_mat
   for (int64_t i = 0; i < (across ? k : m); ++i)
     for (int64_t j = 0; j < (across ? m : k); ++j) {
       const int64_t at = across ? i * a->pitch + m0 + j : (m0 + i) * a->pitch + j;
-      const factors is =
-          factors_between(fabsf(s_load(a->data, at, dtype)), fabsf(s_load(a->data, at, dtype)), low, high);
+      const float magnitude = fabsf(s_load(a->data, at, dtype));
+      const factors is = factors_between(magnitude, magnitude, low, high);
       factors *row = &of[across ? j : i];
       if (is > *row) *row = is;
     }
@@ -292,15 +292,14 @@ static int64_t make_few_again(const tigon_gemm_problem *p, const region *t, scra
 }
 
 /* Is c stored, too? */
-TIGON_INLINE bool multiply_checked(maker by, const job *j, const region *t, const region *next, bool stores,
-                                   scratch *s) {
+static bool multiply_checked(const job *j, const region *t, const region *next, bool stores, scratch *s) {
   const tigon_gemm_problem *p = j->p;
   factors a, b;
   float of_row[TILE_M];
   for (int64_t i = 0; i < TILE_N; ++i) s->least[i] = i < t->n ? good_sum : 0;
   vf_store(s->good, vf_set(1));
   tiles_begin();
-  multiply_tile(by, j, t, next, stores, s, &a, &b);
+  multiply_tile(TILES ? BY_TILES : PAIRS, j, t, next, stores, s, &a, &b);
   tiles_end();
   const bool hard = a == HARD || b == HARD;
   if ((a == ALL_ZERO || b == ALL_ZERO) && (!hard || are_plain(p))) return stores; /* every product is as it should be */
@@ -321,10 +320,6 @@ TIGON_INLINE bool multiply_checked(maker by, const job *j, const region *t, cons
   return false;
 }
 
-static bool multiply_pairs(const job *j, const region *t, const region *next, bool stores, scratch *s) {
-  return multiply_checked(TILES ? BY_TILES : PAIRS, j, t, next, stores, s);
-}
-
 /* {0} past the last one. */
 static region tile_at(const job *j, int64_t index) {
   const int64_t m0 = index % j->tiles_m * j->tile_m, n0 = index / j->tiles_m * j->tile_n;
@@ -342,7 +337,7 @@ static void make_tile(const job *j, int64_t index) {
   if (!j->library || !tigon_gemm_tile(p, t.m0, t.m, t.n0, t.n, s->sums[0], PITCH)) {
     stored = stores;
     if (maker_of(p) != FLOATS)
-      stored = multiply_pairs(j, &t, &next, stores, s);
+      stored = multiply_checked(j, &t, &next, stores, s);
     else
       multiply_floats(j, &t, &next, stores, s);
   }
