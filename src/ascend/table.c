@@ -10,6 +10,7 @@
 /* Slots that have no kernel, and one that needs no workspace. */
 #define ascend_attention_fwd NULL
 #define ascend_attention_bwd NULL
+#define ascend_attention_bwd_bytes NULL
 #define ascend_linear_fwd NULL
 #define ascend_linear_bwd NULL
 #define ascend_embedding_bwd_bytes NULL

@@ -62,13 +62,19 @@ __attribute__((format(printf, 3, 4))) tigon_status tigon_fail(tigon_context *con
   (TIGON_CAN_CALL(context, name, dtype) ? TIGON_CALL_FOUND_SLOT(context, name, dtype, problem) \
                                         : tigon_front_unsupported(context, #name, dtype))
 
-/* Stores the workspace of that call in the size_t `*bytes`: 0 when the slot needs none, or is not there. */
+/* The workspace of a slot's call: 0 when the slot needs none, or is not there. */
+#define TIGON_SLOT_BYTES(kernels, queue, name, problem) \
+  ((kernels)->name.workspace ? (kernels)->name.workspace(queue, problem) : 0)
+
+/* Stores in the size_t `*bytes` the workspace of the call that TIGON_CALL_SLOT would make. */
 #define TIGON_ASK_WORKSPACE(context, name, dtype, problem, bytes)                                             \
-  tigon_front_workspace(context, &(context)->queue, #name,                                                    \
-                        TIGON_HAS_SLOT((context)->kernels, name, dtype) && (context)->kernels->name.workspace \
-                            ? (context)->kernels->name.workspace(&(context)->queue, problem)                  \
-                            : 0,                                                                              \
-                        bytes)
+  (TIGON_HAS_SLOT((context)->kernels, name, dtype)                                                            \
+       ? tigon_front_workspace(context, &(context)->queue, #name,                                             \
+                               TIGON_SLOT_BYTES((context)->kernels, &(context)->queue, name, problem), bytes) \
+   : TIGON_HAS_SLOT((context)->borrowed, name, dtype)                                                         \
+       ? tigon_front_workspace(context, (context)->host, #name,                                               \
+                               TIGON_SLOT_BYTES((context)->borrowed, (context)->host, name, problem), bytes)  \
+       : tigon_front_workspace(context, &(context)->queue, #name, 0, bytes))
 
 tigon_status tigon_front_done(tigon_context *context, const tigon_kernels *kernels, const tigon_queue *queue,
                               const char *slot, tigon_status status);

@@ -320,7 +320,7 @@ static void one_pass_part(const tigon_attention_bwd_problem *p, const tigon_head
       const int64_t end = key_block(&at, j0, dq, w);
       at.warm = end > at.warm ? end : at.warm;
     }
-  if (!p->dq_sums) return;
+  if (!p->own) return;
   for (at.h = at.kv * group; at.h < (at.kv + 1) * group; ++at.h)
     for (int64_t t = 0; t < p->tokens; t += BLOCK)
       for (int64_t d = 0; d < p->head_dim; d += BLOCK) {
@@ -420,9 +420,9 @@ static void sink_task(const void *argument, int64_t h) {
 static void find_gradients(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   const int64_t heads = p->batch * p->k.heads, threads = queue->threads;
   one_pass o = {.p = p, .dq = p->dq};
-  if (p->dq_sums)
-    o.dq = (tigon_heads){p->dq_sums, p->q.heads, p->q.heads * p->tokens * p->head_dim, p->head_dim,
-                         p->tokens * p->head_dim};
+  if (p->own)
+    o.dq =
+        (tigon_heads){p->own, p->q.heads, p->q.heads * p->tokens * p->head_dim, p->head_dim, p->tokens * p->head_dim};
   /* Five products a score in one pass against seven in two. */
   if (5 * ((heads + threads - 1) / threads) * threads <= 7 * heads) {
     tigon_cpu_parallel(queue, heads, one_pass_task, &o);
@@ -431,6 +431,12 @@ static void find_gradients(tigon_queue *queue, const tigon_attention_bwd_problem
   const tigon_attention_cuts *c = &p->cuts;
   tigon_cpu_parallel(queue, p->batch * p->q.heads * tigon_attention_places(c, false, BLOCK), query_task, p);
   tigon_cpu_parallel(queue, heads * tigon_attention_places(c, true, BLOCK), key_task, p);
+}
+
+/* dq in f32, where the dtype is narrow: [batch, q.heads, tokens, head_dim]. */
+int64_t TIGON_CPU(attention_bwd_bytes)(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  (void)queue;
+  return p->dtype == TIGON_F32 ? 0 : tigon_pad(4 * p->batch * p->tokens * p->q.heads * p->head_dim);
 }
 
 tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_bwd_problem *p) {

@@ -147,11 +147,20 @@ tigon_status tigon_cuda_attention_fwd(tigon_queue *queue, const tigon_attention_
 
 /* ---- backward ---- */
 
-static tigon_status launch_delta(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+/* Clears `count` turns besides. */
+static tigon_status launch_delta(tigon_queue *queue, const tigon_attention_bwd_problem *p, int *turns, int64_t count) {
   static cuda_kernel kernel[3] = CUDA_KERNELS(attention_bwd, attention_bwd_delta);
-  const cuda_shape shape = {.blocks = cuda_ceil_div(p->batch * p->q.heads * p->tokens, ATTENTION_DELTA_THREADS / 32),
+  const tigon_heads *const heads[] = {&p->o, &p->d_o};
+  const int unit = 16 / (int)tigon_dtype_size(p->dtype);
+  attention_delta_walk walk = {.turns = turns, .count = count, .heads_first = p->d_o.head_pitch < p->d_o.token_pitch};
+  if (all_wide(heads, 2, p->head_dim, p->dtype, unit)) {
+    walk.lanes = 1;
+    while (walk.lanes < 32 && walk.lanes * unit < p->head_dim) walk.lanes *= 2;
+  }
+  const int64_t rows = ATTENTION_DELTA_THREADS / (walk.lanes ? walk.lanes : 32) * ATTENTION_DELTA_ROWS;
+  const cuda_shape shape = {.blocks = cuda_ceil_div(p->batch * p->q.heads * p->tokens, rows),
                             .threads = ATTENTION_DELTA_THREADS};
-  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p));
+  return cuda_launch(queue, cuda_by_dtype(kernel, p->dtype), shape, CUDA_ARGUMENTS((void *)p, &walk));
 }
 
 static tigon_status launch_sinks(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
@@ -217,9 +226,62 @@ static bool has_bwd_wgmma(const tigon_queue *queue, const tigon_attention_bwd_pr
 
 /* delta, then dsinks. */
 static tigon_status launch_sums(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
-  const tigon_status status = launch_delta(queue, p);
+  const tigon_status status = launch_delta(queue, p, NULL, 0);
   return status == TIGON_OK ? launch_sinks(queue, p) : status;
 }
+
+/* ---- backward, in one walk ---- */
+
+/* Is dq summed up in memory? With fewer tokens that is no faster. The batch does not count, so that it does not decide the bits. */
+static bool in_one_walk(const tigon_queue *queue, const tigon_attention_bwd_problem *p, int dim) {
+  return p->window == 0 && p->tokens >= (p->causal ? 3072 : 2048) && key_parts(queue, p, dim) == 1;
+}
+
+static int64_t once_places(const tigon_attention_bwd_problem *p, int dim) {
+  return p->batch * p->q.heads * cuda_ceil_div(p->tokens, ATTENTION_ONCE_COLS(dim));
+}
+static int64_t once_sums_bytes(const tigon_attention_bwd_problem *p, int dim) {
+  return 4 * ATTENTION_ONCE_PART * once_places(p, dim);
+}
+
+/* Delta, all gradients but dq, then dq from its sums; dsinks. */
+static tigon_status launch_once(tigon_queue *queue, const tigon_attention_bwd_problem *p, int dim) {
+  static cuda_kernel kernels[2][3] = {CUDA_NARROW_KERNELS(attention_once_wgmma, attention_once_wgmma_64),
+                                      CUDA_NARROW_KERNELS(attention_once_wgmma, attention_once_wgmma_128)};
+  static cuda_kernel queries[2][3] = {CUDA_NARROW_KERNELS(attention_once_wgmma, attention_once_wgmma_queries_64),
+                                      CUDA_NARROW_KERNELS(attention_once_wgmma, attention_once_wgmma_queries_128)};
+  const int64_t tiles = cuda_ceil_div(p->keys, ATTENTION_WGMMA_BWD_ROWS), heads = p->batch * p->k.heads,
+                places = once_places(p, dim), cores = cuda_of(queue)->desc.cores;
+  /* A block waits for those with lower tiles of its head: fewer are at work where a section has more heads. */
+  const int64_t section = p->causal && p->q.heads == p->k.heads ? 2 * ATTENTION_ONCE_SECTION : ATTENTION_ONCE_SECTION;
+  attention_once once = {.sums = p->own,
+                         .turns = (int *)(void *)((char *)p->own + once_sums_bytes(p, dim)),
+                         .tiles = (int)tiles,
+                         .heads = (int)heads,
+                         .section = (int)(heads < section ? heads : section)};
+  tigon_status status = launch_delta(queue, p, once.turns, 1 + places);
+  if (status == TIGON_OK) status = launch_sinks(queue, p);
+  const tigon_heads *const of[] = {&p->k, &p->v, &p->q, &p->d_o};
+  cu_tensor_map maps[4]; /* attention_bwd_maps */
+  for (int i = 0; i < 4 && status == TIGON_OK; ++i) {
+    const cuda_boxes boxes = boxes_of(of[i], p->batch, i < 2 ? p->keys : p->tokens, p->head_dim,
+                                      i < 2 ? ATTENTION_WGMMA_BWD_ROWS : ATTENTION_ONCE_COLS(dim));
+    status = cuda_tensor_map(queue, &boxes, &maps[i]);
+  }
+  if (status != TIGON_OK) return status;
+  cuda_shape shape = {.blocks = tiles * heads < cores ? tiles * heads : cores,
+                      .threads = ATTENTION_WGMMA_BWD_THREADS,
+                      .shared_bytes = ATTENTION_ONCE_SHARED(dim),
+                      .awaits = true};
+  status =
+      cuda_launch(queue, cuda_by_dtype(kernels[dim == 128], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &once, maps));
+  shape = (cuda_shape){.blocks = places, .threads = ATTENTION_ONCE_THREADS, .awaits = true};
+  return status == TIGON_OK
+             ? cuda_launch(queue, cuda_by_dtype(queries[dim == 128], p->dtype), shape, CUDA_ARGUMENTS((void *)p, &once))
+             : status;
+}
+
+/* ---- backward, of all kernels ---- */
 
 /* These, then dk and dv, dq. */
 static tigon_status launch_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p, cuda_kernel *keys,
@@ -260,6 +322,7 @@ static tigon_status backward(tigon_queue *queue, const tigon_attention_bwd_probl
                                .query_places = tigon_attention_places(&p->cuts, false, rows),
                                .key_places = tigon_attention_places(&p->cuts, true, rows)};
   if (dim && !any && walk.wide && has_bwd_wgmma(queue, p)) {
+    if (in_one_walk(queue, p, dim)) return launch_once(queue, p, dim);
     tigon_status status = launch_sums(queue, p);
     if (status == TIGON_OK) status = launch_bwd_wgmma(queue, p, dim, true);
     return status == TIGON_OK ? launch_bwd_wgmma(queue, p, dim, false) : status;
@@ -276,6 +339,15 @@ static tigon_status backward(tigon_queue *queue, const tigon_attention_bwd_probl
   const int bytes = attention_bwd_tiles(kept, f32) * ATTENTION_TILE_BYTES;
   return launch_bwd(queue, p, keys[any][kept - 1], queries[any][kept - 1], walk, threads_for(p->dtype),
                     (const int[]){bytes, bytes});
+}
+
+int64_t tigon_cuda_attention_bwd_bytes(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  tigon_attention_bwd_problem graded = *p;
+  graded.exact = p->exact || !cuda_of(queue)->rounds_attention;
+  const int dim = mma_dim(p->dtype, p->head_dim);
+  const bool any = p->softcap > 0 || tigon_attention_is_cut(&p->cuts);
+  if (!dim || any || !has_bwd_wgmma(queue, &graded) || !in_one_walk(queue, p, dim)) return 0;
+  return once_sums_bytes(p, dim) + tigon_pad(4 * (1 + once_places(p, dim)));
 }
 
 tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {

@@ -12,6 +12,7 @@ enum {
   ATTENTION_FMA_THREADS = 256,    /* a block, in f32 */
   ATTENTION_TENSOR_THREADS = 128, /* in 16-bit dtypes */
   ATTENTION_DELTA_THREADS = 256,
+  ATTENTION_DELTA_ROWS = 4,     /* rows that lanes have together */
   ATTENTION_MMA_DIM = 128,      /* the widest head of the kernels in attention_mma.cu and attention_bwd_mma.cu */
   ATTENTION_MMA_FEW = 16,       /* queries and keys, at most, with which attention_mma.cu is sooner done than wgmma */
   ATTENTION_MMA_FWD_WARPS = 4,  /* warps with 16 queries each */
@@ -91,6 +92,27 @@ typedef struct attention_turns {
   int rounds;  /* tiles that a block has, at most */
 } attention_turns;
 
+/* Those of attention_once_wgmma.cu. Blocks take tiles of keys as they come, those first that have most to do, of a section's heads together. */
+enum {
+  ATTENTION_ONCE_SECTION = 16,  /* heads of keys */
+  ATTENTION_ONCE_PART = 8192,   /* numbers of dq in a step of a head */
+  ATTENTION_ONCE_THREADS = 256, /* a block, which turns a step's sums into dq */
+};
+#define ATTENTION_ONCE_COLS(dim) ((dim) == 128 ? 64 : 128)
+#define ATTENTION_ONCE_STAGES(dim) ((dim) == 128 ? 3 : 2)
+#define ATTENTION_ONCE_SLOTS(dim) ((dim) == 128 ? 1 : 2) /* steps whose parts of dq wait */
+/* Shared memory: keys and values, the stages' queries, do and statistics, slopes of two steps, parts of dq, barriers. */
+#define ATTENTION_ONCE_SHARED(dim)                                                                                     \
+  (2 * (ATTENTION_WGMMA_BWD_ROWS + ATTENTION_ONCE_STAGES(dim) * ATTENTION_ONCE_COLS(dim)) * (dim)*2 +                  \
+   ATTENTION_ONCE_STAGES(dim) * ATTENTION_ONCE_COLS(dim) * 8 +                                                         \
+   2 * ATTENTION_WGMMA_BWD_ROWS * ATTENTION_ONCE_COLS(dim) * 2 + ATTENTION_ONCE_SLOTS(dim) * ATTENTION_ONCE_PART * 4 + \
+   256)
+typedef struct attention_once {
+  float *sums; /* a step's part of dq of a head after the other */
+  int *turns;  /* tiles that have been taken; from [1] on, tiles that each of those parts has been added from */
+  int tiles, heads, section; /* tiles of a head of keys, heads of all batches, and those gone over together */
+} attention_once;
+
 /* Tiles in a block's shared memory, if `kept` column tiles of the head stay there or in registers. These are the tiles of the
  * row side, one of the other side, and a place for each matrix of weights. */
 static inline int attention_fwd_tiles(int kept, bool f32) { return kept + 1 + f32; }
@@ -104,6 +126,14 @@ static inline int attention_mma_bwd_bytes(int dim, int cols) {
   const int stats = 2 * ATTENTION_TILE * 2 * (int)sizeof(float); /* statistics of queries, at most */
   return (2 * ATTENTION_MMA_BWD_WARPS * 16 + 4 * cols) * dim * 2 + stats;
 }
+
+/* How delta's kernel goes over the rows of o and do: in the order of their memory, by 16 bytes where `lanes` is not 0. */
+typedef struct attention_delta_walk {
+  int *turns; /* cleared besides */
+  int64_t count;
+  int lanes; /* a row has so many; 0: a warp, by elements */
+  bool heads_first;
+} attention_delta_walk;
 
 typedef struct attention_walk {
   bool wide; /* four elements of a head are read (mma: eight), and two written, at a time */

@@ -105,19 +105,52 @@ __device__ inline void attention_bwd(const attention_problem &p, const attention
   }
 }
 
-/* delta = do . o, a warp for a query and head. */
-template <class T> __device__ inline void attention_delta(const attention_problem &p) {
+/* delta = do . o: some lanes for a few rows each. */
+template <class T>
+__device__ inline void attention_delta(const attention_problem &p, const attention_delta_walk &walk) {
+  enum { N = pack<T>::N, ROWS = ATTENTION_DELTA_ROWS };
   next_kernel_may_begin();
-  const int64_t index = (int64_t)blockIdx.x * (ATTENTION_DELTA_THREADS / WARP) + threadIdx.x / WARP;
-  if (index >= p.batch * p.q.heads * p.tokens) return;
-  const int64_t token = index % p.tokens, h = index / p.tokens % p.q.heads, batch = index / p.tokens / p.q.heads;
-  const T *a = (const T *)tigon_head(&p.d_o, sizeof(T), batch, token, h);
-  const T *b = (const T *)tigon_head(&p.o, sizeof(T), batch, token, h);
-  float sum = 0;
-#pragma unroll 4
-  for (int64_t c = threadIdx.x % WARP; c < p.head_dim; c += WARP) sum = fmaf(to_f32(a[c]), to_f32(b[c]), sum);
-  sum = warp_all<op_sum>(sum);
-  if (threadIdx.x % WARP == 0) p.delta[index] = sum;
+  const int64_t thread = (int64_t)blockIdx.x * ATTENTION_DELTA_THREADS + threadIdx.x;
+  for (int64_t i = thread; i < walk.count; i += (int64_t)gridDim.x * ATTENTION_DELTA_THREADS) walk.turns[i] = 0;
+  const int lanes = walk.lanes ? walk.lanes : WARP, lane = (int)threadIdx.x % lanes;
+  const int64_t all = p.batch * p.q.heads * p.tokens, row0 = thread / lanes * ROWS;
+  const int64_t inner = walk.heads_first ? p.q.heads : p.tokens, outer = walk.heads_first ? p.tokens : p.q.heads;
+  int64_t i = row0 % inner, o = row0 / inner % outer, b = row0 / inner / outer;
+  const T *d_o[ROWS], *out[ROWS];
+  float sum[ROWS] = {};
+  int64_t to[ROWS];
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+    const bool is = row0 + r < all;
+    const int64_t h = walk.heads_first ? i : o, t = walk.heads_first ? o : i;
+    to[r] = is ? (b * p.q.heads + h) * p.tokens + t : -1;
+    d_o[r] = (const T *)tigon_head(&p.d_o, sizeof(T), is ? b : 0, is ? t : 0, is ? h : 0);
+    out[r] = (const T *)tigon_head(&p.o, sizeof(T), is ? b : 0, is ? t : 0, is ? h : 0);
+    if (++i == inner) i = 0, b += ++o == outer, o = o == outer ? 0 : o;
+  }
+  if (walk.lanes) {
+    for (int64_t c = lane * N; c < p.head_dim; c += lanes * N) {
+      pack<T> x[ROWS], y[ROWS];
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) x[r] = load_pack(d_o[r] + c), y[r] = load_pack(out[r] + c);
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+        float u[N], v[N];
+        unpack(x[r], u), unpack(y[r], v);
+#pragma unroll
+        for (int e = 0; e < N; ++e) sum[r] = fmaf(u[e], v[e], sum[r]);
+      }
+    }
+  } else {
+    for (int64_t c = lane; c < p.head_dim; c += WARP)
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) sum[r] = fmaf(to_f32(d_o[r][c]), to_f32(out[r][c]), sum[r]);
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+    for (int d = lanes / 2; d > 0; d /= 2) sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], d);
+    if (lane == 0 && to[r] >= 0) p.delta[to[r]] = sum[r];
+  }
 }
 
 /* dsinks = -sum of exp(sink - lse) * delta over batches and queries, a block for a head. */
@@ -144,8 +177,9 @@ ATTENTION_KERNEL(attention_bwd_any_keys_1, attention_problem, 2, 2, attention_bw
 ATTENTION_KERNEL(attention_bwd_any_keys_2, attention_problem, 1, 2, attention_bwd<T, 2, true, false>(p, walk))
 ATTENTION_KERNEL(attention_bwd_any_queries_1, attention_problem, 2, 3, attention_bwd<T, 1, false, false>(p, walk))
 ATTENTION_KERNEL(attention_bwd_any_queries_2, attention_problem, 1, 2, attention_bwd<T, 2, false, false>(p, walk))
-KERNEL_BY_DTYPE(attention_bwd_delta, (ATTENTION_DELTA_THREADS), (const __grid_constant__ attention_problem p),
-                attention_delta<T>(p))
+KERNEL_BY_DTYPE(attention_bwd_delta, (ATTENTION_DELTA_THREADS),
+                (const __grid_constant__ attention_problem p, const attention_delta_walk walk),
+                attention_delta<T>(p, walk))
 extern "C" __global__ void __launch_bounds__(ATTENTION_DELTA_THREADS)
     attention_bwd_sinks(const __grid_constant__ attention_problem p) {
   attention_sinks(p);

@@ -46,18 +46,6 @@ struct step_range {
   }
 };
 
-/* Two tiles, as one stage. */
-template <int DIM, int STAGES>
-__device__ inline void bring_two(const ring<STAGES> &to, const cu_tensor_map &a, const cu_tensor_map &b, int rows,
-                                 int row, int head, int batch) {
-  mbarrier_arrive_expect(to.full(to.stage), 2 * rows * DIM * 2);
-#pragma unroll
-  for (int c = 0; c < DIM / 64; ++c) {
-    tma_load(to.at() + c * rows * ROW_BYTES, a, to.full(to.stage), 64 * c, row, head, batch);
-    tma_load(to.at() + (rows * DIM * 2) + c * rows * ROW_BYTES, b, to.full(to.stage), 64 * c, row, head, batch);
-  }
-}
-
 /* By a warp, which besides loads what a stage's queries bring along. */
 template <int DIM, bool OF_KEYS>
 __device__ inline void bring_tiles(const attention_problem &p, const attention_turns &turns,
@@ -111,10 +99,16 @@ __device__ inline void differentiate_tiles(const attention_problem &p, const att
         const unsigned cols = m.cols.at();
         start_scores<T, DIM, S::ROWS>(s, a, wgmma_operand(cols, 0));
         start_scores<T, DIM, S::ROWS>(d, operand_on(a, S::ROWS_BYTES), wgmma_operand(cols + S::COLS_BYTES, 0));
-        wgmma_wait<0>();
+        col_stats<S::COLS> lse, delta;
+        if (OF_KEYS) lse.load(m.stats_at(m.cols.stage), lane);
+        wgmma_wait<1>();
         wgmma_keep(s);
+        weigh_step<OF_KEYS>(lane, scale, mask, step, stats, lse, s);
+        if (OF_KEYS) delta.load(m.stats_at(m.cols.stage) + 4 * S::COLS, lane);
+        wgmma_wait<0>();
         wgmma_keep(d);
-        differentiate_step<T, OF_KEYS>(lane, scale, mask, step, stats, m.stats_at(m.cols.stage), s, d, weights, slopes);
+        if (OF_KEYS) pack_step<T>(s, weights);
+        slope_step<T, OF_KEYS>(stats, delta, s, d, slopes);
         start_sums<T, DIM>(da, slopes, wgmma_operand(cols, S::COLS * ROW_BYTES));
         if (OF_KEYS) start_sums<T, DIM>(db, weights, wgmma_operand(cols + S::COLS_BYTES, S::COLS * ROW_BYTES));
         wgmma_wait<0>();

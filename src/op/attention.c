@@ -113,14 +113,11 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
   TIGON_TRY(check_cuts(context, &a->q, &a->k, &a->cu_seqlens_q, &a->cu_seqlens_k));
   if (tigon_present(&a->dsinks) && !tigon_present(&a->sinks))
     return tigon_refuse(context, "sinks is absent, must be given with dsinks");
-  /* delta and, where the dtype is narrow, f32 sums of dq, which a backend on host memory adds up tile by tile. Of q the
-   * check has counted the elements. */
-  const int64_t queries = a->q.shape[0] * a->q.shape[1] * a->q.shape[2], head_dim = a->q.shape[3];
-  const bool summed = a->q.dtype != TIGON_F32 && context->queue.backend->host_memory;
-  if (queries > (INT64_MAX / 4 - 16) / (head_dim + 1))
+  /* delta, then what the slot wants. */
+  const int64_t queries = a->q.shape[0] * a->q.shape[1] * a->q.shape[2]; /* the check has counted q's elements */
+  if (queries > (INT64_MAX / 8 - 16) / (a->q.shape[3] + 1))
     return tigon_refuse(context, "the workspace has more bytes than 64 bits count");
-  const int64_t delta_bytes = tigon_pad(4 * queries), sum_bytes = summed ? 4 * queries * head_dim : 0;
-  *bytes = (size_t)(delta_bytes + sum_bytes);
+  const int64_t delta_bytes = tigon_pad(4 * queries);
   *p = (tigon_attention_bwd_problem){
       ATTENTION,
       .d_o = tigon_heads_of(&a->d_o),
@@ -130,7 +127,9 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
       .delta = a->workspace,
       .dsinks = tigon_vector_of(&a->dsinks),
   };
-  if (sum_bytes > 0 && a->workspace) p->dq_sums = (float *)a->workspace + delta_bytes / 4;
+  TIGON_TRY(TIGON_ASK_WORKSPACE(context, attention_bwd, p->dtype, p, bytes));
+  if (*bytes > 0 && a->workspace) p->own = (char *)a->workspace + delta_bytes;
+  *bytes += (size_t)delta_bytes;
   return TIGON_OK;
 }
 

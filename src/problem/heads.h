@@ -66,10 +66,9 @@ typedef struct tigon_attention_bwd_problem {
   tigon_attention_cuts cuts;
   tigon_dtype dtype;
   tigon_heads q, k, v, o, d_o, dq, dk, dv;
-  const float *lse; /* [batch, q.heads, tokens] */
-  float *delta;     /* [batch, q.heads, tokens] workspace: do . o */
-  float *dq_sums;   /* [batch, q.heads, tokens, head_dim] workspace: dq in f32; NULL when dq is f32 anyway, and where a
-                       backend's memory is not the host's */
+  const float *lse;           /* [batch, q.heads, tokens] */
+  float *delta;               /* [batch, q.heads, tokens] workspace: do . o */
+  void *own;                  /* workspace of the slot; NULL: it wants none */
   tigon_vector sinks, dsinks; /* [q.heads]; data may be NULL, that of sinks unless dsinks is wanted */
   float scale, softcap;
   bool causal, exact;

@@ -175,6 +175,57 @@ def test_attention_of_any_segments(dtype, cu):
     assert torch.isfinite(T.attention(q, q, q)).all()
 
 
+def differentiate_exactly(q, k, v, do, causal):
+    """dq, dk and dv in f64, head by head."""
+    group, tokens, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
+    unseen = torch.ones(tokens, keys, dtype=torch.bool, device="cuda").triu(keys - tokens + 1) if causal else None
+    found = [torch.zeros(t.shape, dtype=torch.float64, device="cuda") for t in (q, k, v)]
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            qh, kh, vh, doh = (t[b, i].double() for t, i in ((q, h), (k, h // group), (v, h // group), (do, h)))
+            z = qh @ kh.T / q.shape[3] ** 0.5
+            p = torch.softmax(z if unseen is None else z.masked_fill(unseen, -torch.inf), 1).nan_to_num(0)
+            dp = doh @ vh.T
+            dz = p * (dp - (p * dp).sum(1, keepdim=True)) / q.shape[3] ** 0.5
+            for to, i, d in ((found[0], h, dz @ kh), (found[1], h // group, dz.T @ qh), (found[2], h // group, p.T @ doh)):
+                to[b, i] += d
+    return found
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.bfloat16, 2**-7), (torch.float16, 2**-10)], ids=["bf16", "f16"])
+@pytest.mark.parametrize(
+    "tokens, keys, heads, dim, causal",
+    [
+        (3100, 3100, (12, 6), 128, True),
+        (3100, 2900, (6, 6), 80, True),  # the first 200 queries see no key
+        (3100, 3300, (14, 7), 64, True),
+        (2050, 2100, (4, 4), 128, False),
+        (2050, 2100, (8, 4), 40, False),
+    ],
+)
+def test_attention_of_many_tokens(dtype, bound, tokens, keys, heads, dim, causal):
+    """dq that tiles of keys add up in their turn: near to f64, always of the same bits, alone and in a batch."""
+    make = lambda n, h: torch.randn(2, n, h, dim, device="cuda", dtype=dtype).transpose(1, 2)
+    q, k, v, do = make(tokens, heads[0]), make(keys, heads[1]), make(keys, heads[1]), make(tokens, heads[0])
+
+    def run(q, k, v, do):
+        q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+        return torch.autograd.grad(T.attention(q, k, v, causal=causal), (q, k, v), do)
+
+    found = run(q, k, v, do)
+    for a, wanted in zip(found, differentiate_exactly(q, k, v, do, causal)):
+        assert (a.double() - wanted).norm() < bound * wanted.norm()
+    for _ in range(5):
+        assert all(torch.equal(a, b) for a, b in zip(run(q, k, v, do), found))
+    for i in range(2):
+        alone = run(*(t[i : i + 1].contiguous() for t in (q, k, v, do)))
+        assert all(torch.equal(a[0], b[i]) for a, b in zip(alone, found))
+    if causal:
+        v[:, :, -1] = torch.inf  # which the last query sees alone
+        dq = run(q, k, v, do)[0][:, :, :-1]
+        assert (dq - found[0][:, :, :-1]).double().norm() < 2 * bound * found[0].double().norm()
+
+
 def test_adamw():
     mine = [torch.randn(33, 7, device="cuda").requires_grad_() for _ in range(3)]
     torchs = [p.detach().clone().requires_grad_() for p in mine]

@@ -33,59 +33,87 @@ __device__ static inline row_stats stats_of_rows(const attention_problem &p, con
                                                  int64_t row0) {
   return row_stats{{stat_of(p, first, row0 + lane.row(0)), stat_of(p, first, row0 + lane.row(1))}};
 }
-/* Those of COLS queries, by a warp: lse, then delta. */
+/* Statistics of COLS queries in shared memory: lse, then delta, each ordered by the lane that needs them. Lane t of four has columns 8j + 2t and the one
+ * behind it, by 16 bytes, whose place varies with t so that lanes read other banks. */
+template <int COLS> __device__ inline int stat_place(int t, int unit) {
+  return 4 * (t * (COLS / 16) + (unit ^ (COLS == 64 ? t / 2 : t)));
+}
+/* By a warp. */
 template <int COLS>
 __device__ inline void load_stats(const attention_problem &p, unsigned to, int64_t first, int64_t t0) {
 #pragma unroll
   for (int i = 0; i < COLS; i += WARP) {
-    const int at = i + (int)threadIdx.x % WARP;
-    const query_stat one = stat_of(p, first, t0 + at);
+    const int col = i + (int)threadIdx.x % WARP,
+              at = stat_place<COLS>(col / 2 % 4, col / 16) + col / 8 % 2 * 2 + col % 2;
+    const query_stat one = stat_of(p, first, t0 + col);
     asm volatile("st.shared::cta.f32 [%0], %1;" ::"r"(to + 4 * at), "f"(one.lse) : "memory");
     asm volatile("st.shared::cta.f32 [%0], %1;" ::"r"(to + 4 * (COLS + at)), "f"(one.delta) : "memory");
   }
 }
-__device__ static inline float2 load_two(unsigned at) {
-  float2 v;
-  asm volatile("ld.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at));
-  return v;
+/* A thread's lse, or delta: of[j] of its two columns of eight. */
+template <int COLS> struct col_stats {
+  float2 of[COLS / 8];
+  __device__ void load(unsigned from, const lane_place_of &lane) {
+#pragma unroll
+    for (int u = 0; u < COLS / 16; ++u)
+      asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(of[2 * u].x), "=f"(of[2 * u].y), "=f"(of[2 * u + 1].x), "=f"(of[2 * u + 1].y)
+                   : "r"(from + 4 * stat_place<COLS>(lane.t, u)));
+  }
+};
+
+/* Two tiles, as one stage. */
+template <int DIM, int STAGES>
+__device__ inline void bring_two(const ring<STAGES> &to, const cu_tensor_map &a, const cu_tensor_map &b, int rows,
+                                 int row, int head, int batch) {
+  mbarrier_arrive_expect(to.full(to.stage), 2 * rows * DIM * 2);
+#pragma unroll
+  for (int c = 0; c < DIM / 64; ++c) {
+    tma_load(to.at() + c * rows * ROW_BYTES, a, to.full(to.stage), 64 * c, row, head, batch);
+    tma_load(to.at() + (rows * DIM * 2) + c * rows * ROW_BYTES, b, to.full(to.stage), 64 * c, row, head, batch);
+  }
 }
 
-/* Scores s and do . v (in d) become p and dz / scale, as operands A. */
-template <class T, bool OF_KEYS, int COLS>
-__device__ inline void differentiate_step(const lane_place_of &lane, float scale, const step_mask<COLS> &mask, int step,
-                                          const row_stats &rows, unsigned cols, wgmma_block<COLS> &s,
-                                          wgmma_block<COLS> &d, unsigned (&weights)[COLS / 16][4],
-                                          unsigned (&slopes)[COLS / 16][4]) {
+/* Scores become weights p: of keys that are not seen 0. */
+template <bool OF_KEYS, int COLS>
+__device__ inline void weigh_step(const lane_place_of &lane, float scale, const step_mask<COLS> &mask, int step,
+                                  const row_stats &rows, const col_stats<COLS> &lse, wgmma_block<COLS> &s) {
 #pragma unroll
-  for (int j = 0; j < COLS / 8; ++j) {
-    float2 lse, delta;
-    if (OF_KEYS)
-      lse = load_two(cols + 4 * (8 * j + 2 * lane.t)), delta = load_two(cols + 4 * (COLS + 8 * j + 2 * lane.t));
+  for (int j = 0; j < COLS / 8; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const float l = OF_KEYS ? e % 2 ? lse.y : lse.x : rows.of[e / 2].lse;
-      const float own = OF_KEYS ? e % 2 ? delta.y : delta.x : rows.of[e / 2].delta;
+      const float l = OF_KEYS ? e % 2 ? lse.of[j].y : lse.of[j].x : rows.of[e / 2].lse;
       s.of[j][e] = exp2_approx(fmaf(s.of[j][e], scale, -l));
-      d.of[j][e] = s.of[j][e] * (d.of[j][e] - own);
     }
-  }
-  if (mask.masked(step)) {
+  if (!mask.masked(step)) return;
 #pragma unroll
-    for (int j = 0; j < COLS / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int r = lane.row(e / 2), col = 8 * j + 2 * lane.t + e % 2;
-        if (col < mask.begin(r, step) || col >= mask.end(r, step)) s.of[j][e] = d.of[j][e] = 0;
-      }
-  }
-#pragma unroll
-  for (int k = 0; k < COLS / 16; ++k)
+  for (int j = 0; j < COLS / 8; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int j = 2 * k + e / 2, i = e % 2 * 2;
-      slopes[k][e] = packed_two<T>(d.of[j][i], d.of[j][i + 1]);
-      if (OF_KEYS) weights[k][e] = packed_two<T>(s.of[j][i], s.of[j][i + 1]);
+      const int r = lane.row(e / 2), col = 8 * j + 2 * lane.t + e % 2;
+      if (col < mask.begin(r, step) || col >= mask.end(r, step)) s.of[j][e] = 0;
     }
+}
+
+/* do . v, in d, becomes dz / scale, as operand A. An Inf or NaN of what is not seen stays, and the row is made anew. */
+template <class T, bool OF_KEYS, int COLS>
+__device__ inline void slope_step(const row_stats &rows, const col_stats<COLS> &delta, const wgmma_block<COLS> &s,
+                                  const wgmma_block<COLS> &d, unsigned (&slopes)[COLS / 16][4]) {
+#pragma unroll
+  for (int j = 0; j < COLS / 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float a = OF_KEYS ? delta.of[j].x : rows.of[i].delta, b = OF_KEYS ? delta.of[j].y : rows.of[i].delta;
+      slopes[j / 2][j % 2 * 2 + i] =
+          packed_two<T>(s.of[j][2 * i] * (d.of[j][2 * i] - a), s.of[j][2 * i + 1] * (d.of[j][2 * i + 1] - b));
+    }
+}
+template <class T, int COLS>
+__device__ inline void pack_step(const wgmma_block<COLS> &s, unsigned (&weights)[COLS / 16][4]) {
+#pragma unroll
+  for (int j = 0; j < COLS / 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) weights[j / 2][j % 2 * 2 + i] = packed_two<T>(s.of[j][2 * i], s.of[j][2 * i + 1]);
 }
 
 /* ---- rows anew ---- */
@@ -142,16 +170,16 @@ __device__ inline void differentiate_row(const attention_problem &p, const tile_
   }
 }
 
-/* The rows of a warp whose gradient of a, or of b, is not finite. */
-template <class T, int DIM, bool OF_KEYS>
+/* The rows of a warp whose gradient of a, or of b, is not finite in the columns that d has. */
+template <class T, int DIM, int COLUMNS, bool OF_KEYS>
 __device__ inline void mend_rows(const attention_problem &p, const tile_work &w, const lane_place_of &lane, int row0,
-                                 int count, const wgmma_block<DIM> &d, bool of_b) {
+                                 int count, const wgmma_block<COLUMNS> &d, bool of_b) {
   unsigned bad[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     bool fine = true;
 #pragma unroll
-    for (int j = 0; j < DIM / 8; ++j)
+    for (int j = 0; j < COLUMNS / 8; ++j)
 #pragma unroll
       for (int e = 2 * i; e < 2 * i + 2; ++e) fine = fine && fabsf(d.of[j][e]) < INFINITY;
     bad[i] = __ballot_sync(0xffffffffu, !fine && lane.row(i) < count);
@@ -170,7 +198,7 @@ __device__ inline void finish_rows(const attention_problem &p, const tile_work &
   const tigon_heads &to = !OF_KEYS ? p.dq : of_b ? p.dv : p.dk;
   const float by = of_b ? 1 : p.scale, factors[2] = {by, by};
   store_rows<T, DIM>(lane, head_of<T>(to, w.batch, w.head, p.head_dim), row0, count, d, factors);
-  mend_rows<T, DIM, OF_KEYS>(p, w, lane, row0, count, d, of_b);
+  mend_rows<T, DIM, DIM, OF_KEYS>(p, w, lane, row0, count, d, of_b);
 }
 
 #endif

@@ -85,7 +85,22 @@ __device__ static inline bool turn_of(const attention_turns &turns, int round, i
   return true;
 }
 
-/* The block's tile in a round. OF_KEYS: rows are keys. Blocks of a head that run side by side should meet the same columns, for the L2's
+/* A tile's rows, and the other side's from a multiple of `unit` on. OF_KEYS: rows are keys. */
+template <bool OF_KEYS, int ROWS, int COLS, class P>
+__device__ inline void place_tile(const P &p, int head, int tile, int unit, tile_work *w) {
+  const int of_batch = (int)(OF_KEYS ? p.k.heads : p.q.heads);
+  const int rows = (int)(OF_KEYS ? p.keys : p.tokens), others = (int)(OF_KEYS ? p.tokens : p.keys);
+  const band seen = band_of(p.tokens, p.keys, p.causal, p.window);
+  w->batch = head / of_batch, w->head = head % of_batch;
+  w->first = tile * ROWS, w->count = min(rows - w->first, ROWS);
+  w->seen = OF_KEYS ? band_mirrored(seen) : seen;
+  const int begin = (int)clamp64(w->first + w->seen.low, 0, others);
+  const int end = (int)clamp64(w->first + w->count - 1 + w->seen.high, 0, others);
+  w->begin = begin / unit * unit;
+  w->steps = end > begin ? (end - w->begin + COLS - 1) / COLS : 0;
+}
+
+/* The block's tile in a round. Blocks of a head that run side by side should meet the same columns, for the L2's
  * sake. Under a causal mask all tiles of keys end at one query, and all of queries begin at one key. So the half that has more to do, with
  * which blocks begin, starts there; the other half, with which pairs end, comes to there. */
 template <bool OF_KEYS, int ROWS, int COLS, class P>
@@ -93,16 +108,7 @@ __device__ inline bool work_of(const P &p, const attention_turns &turns, int rou
   int head, tile;
   if (!turn_of(turns, round, &head, &tile)) return false;
   w->upwards = OF_KEYS == (p.causal && 2 * tile >= turns.tiles);
-  if (!OF_KEYS) tile = turns.tiles - 1 - tile;
-  const int of_batch = (int)(OF_KEYS ? p.k.heads : p.q.heads);
-  const int rows = (int)(OF_KEYS ? p.keys : p.tokens), others = (int)(OF_KEYS ? p.tokens : p.keys);
-  const band seen = band_of(p.tokens, p.keys, p.causal, p.window);
-  w->batch = head / of_batch, w->head = head % of_batch;
-  w->first = tile * ROWS, w->count = min(rows - w->first, ROWS);
-  w->seen = OF_KEYS ? band_mirrored(seen) : seen;
-  w->begin = (int)clamp64(w->first + w->seen.low, 0, others);
-  const int end = (int)clamp64(w->first + w->count - 1 + w->seen.high, 0, others);
-  w->steps = end > w->begin ? (end - w->begin + COLS - 1) / COLS : 0;
+  place_tile<OF_KEYS, ROWS, COLS>(p, head, OF_KEYS ? tile : turns.tiles - 1 - tile, 1, w);
   return true;
 }
 
@@ -120,10 +126,10 @@ template <int COLS> struct step_mask {
   __device__ int end(int row, int step) const { return min(row + high, cols) - step * COLS; }
 };
 
-/* The beginning of the dynamic shared memory, aligned. */
+/* The beginning of the dynamic shared memory. */
 __device__ static inline unsigned shared_begin() {
-  extern __shared__ char shared[];
-  const unsigned begin = ((unsigned)__cvta_generic_to_shared(shared) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  extern __shared__ __align__(ALIGNMENT) char shared[];
+  const unsigned begin = (unsigned)__cvta_generic_to_shared(shared);
   return __shfl_sync(0xffffffffu, begin, 0); /* else the compiler would work it out again in every step */
 }
 

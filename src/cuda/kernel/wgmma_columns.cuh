@@ -17,6 +17,8 @@ template <int COLUMNS> __device__ inline void wgmma_keep(wgmma_block<COLUMNS> &c
 /* c = a b of 16 terms, or c += a b; both by rows. */
 template <class T> __device__ inline void wgmma_rows(wgmma_block<64> &c, uint64_t a, uint64_t b, int adds);
 template <class T> __device__ inline void wgmma_rows(wgmma_block<128> &c, uint64_t a, uint64_t b, int adds);
+/* The same, both by terms. */
+template <class T> __device__ inline void wgmma_both_terms(wgmma_block<64> &c, uint64_t a, uint64_t b, int adds);
 /* c += a b of 16 terms; a as mma() has it, b by terms. */
 template <class T> __device__ inline void wgmma_terms(wgmma_block<64> &c, const unsigned (&a)[4], uint64_t b);
 template <class T> __device__ inline void wgmma_terms(wgmma_block<128> &c, const unsigned (&a)[4], uint64_t b);
@@ -31,18 +33,21 @@ template <class T> __device__ inline void wgmma_terms(wgmma_block<128> &c, const
   "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
   "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
 #define OPCODE(columns, name) "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." name "." name " "
-#define WGMMA_64(T, name)                                                                                           \
-  template <> __device__ inline void wgmma_rows<T>(wgmma_block<64> & c, uint64_t a, uint64_t b, int adds) {         \
-    asm volatile("{.reg .pred adds; setp.ne.b32 adds, %34, 0; " OPCODE("64", name) OF_64 ", %32, %33, adds, 1, 1, " \
-                                                                                         "0, 0;}"                   \
-                 : SIXTEEN(0), SIXTEEN(4)                                                                           \
-                 : "l"(a), "l"(b), "r"(adds));                                                                      \
-  }                                                                                                                 \
-  template <> __device__ inline void wgmma_terms<T>(wgmma_block<64> & c, const unsigned(&a)[4], uint64_t b) {       \
-    asm volatile("{.reg .pred adds; setp.ne.b32 adds, 1, 0; " OPCODE("64", name) OF_64                              \
-                 ", {%32, %33, %34, %35}, %36, adds, 1, 1, 1;}"                                                     \
-                 : SIXTEEN(0), SIXTEEN(4)                                                                           \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
+#define FROM_SHARED_64(T, function, name, by_terms)                                                       \
+  template <> __device__ inline void function<T>(wgmma_block<64> & c, uint64_t a, uint64_t b, int adds) { \
+    asm volatile("{.reg .pred adds; setp.ne.b32 adds, %34, 0; " OPCODE("64", name) OF_64                  \
+                 ", %32, %33, adds, 1, 1, " by_terms ";}"                                                 \
+                 : SIXTEEN(0), SIXTEEN(4)                                                                 \
+                 : "l"(a), "l"(b), "r"(adds));                                                            \
+  }
+#define WGMMA_64(T, name)                                                                                     \
+  FROM_SHARED_64(T, wgmma_rows, name, "0, 0")                                                                 \
+  FROM_SHARED_64(T, wgmma_both_terms, name, "1, 1")                                                           \
+  template <> __device__ inline void wgmma_terms<T>(wgmma_block<64> & c, const unsigned(&a)[4], uint64_t b) { \
+    asm volatile("{.reg .pred adds; setp.ne.b32 adds, 1, 0; " OPCODE("64", name) OF_64                        \
+                 ", {%32, %33, %34, %35}, %36, adds, 1, 1, 1;}"                                               \
+                 : SIXTEEN(0), SIXTEEN(4)                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                       \
   }
 #define WGMMA_128(T, name)                                                                                            \
   template <> __device__ inline void wgmma_rows<T>(wgmma_block<128> & c, uint64_t a, uint64_t b, int adds) {          \
@@ -63,6 +68,7 @@ WGMMA_128(f16, "f16")
 WGMMA_128(bf16, "bf16")
 #undef WGMMA_128
 #undef WGMMA_64
+#undef FROM_SHARED_64
 #undef OPCODE
 #undef OF_128
 #undef OF_64
