@@ -41,7 +41,7 @@ def machines():
     def day(*names):
         return " and ".join(sorted({records.read(records.RESULTS / f"{name}.csv")[0]["date"][:10] for name in names}))
 
-    gpu, cpu = ("peers_cuda", "heads_cuda"), ("peers_cpu", "heads_cpu")
+    gpu, cpu = ("peers_cuda", "heads_cuda", "attention_cuda"), ("peers_cpu", "heads_cpu")
     yield f"NVIDIA H200, {day(*gpu)}", of(gpu, cuda_rows.peers_in, cuda_rows.ratio)
     yield (f"2 cores of a server CPU, {day(*cpu)}",
            of(cpu, lambda row: [peer for peer in peers_cpu.PEERS if peer in row], peers_cpu.ratio))

@@ -55,7 +55,7 @@ def microseconds(row):
 
 
 def on_a_gpu():
-    return records.cases("peers_cuda", "heads_cuda")
+    return records.cases("peers_cuda", "heads_cuda", "attention_cuda")
 
 
 def in_table(row):
