@@ -83,6 +83,14 @@ kernels() { # a condition on the kernels of both directions, and the options
 kernels '"any" not in names and "sinks" not in names' ""
 for options in "--softcap 30" "--dilation 2" "--sequences 10"; do kernels '"any" in names' "$options"; done
 kernels '"sinks" in names or "any" in names' --sinks
+# Backward of many tokens makes its scores once on Hopper, and its workspace has dq in f32.
+once() { # a condition on whether it does, the tokens, and the options
+  run plan attention --shape $2x4096 --dtype bf16 --device h200 --mode bwd $3 --json
+  expect_json "(lambda once: $1 and once == (j['workspace_bytes'] > 4 * $2 * 4096))(any('once' in l['kernel'] for l in j['launches']))" "attention of $2 tokens $3"
+}
+once 'once' 4096 ""
+for options in "--window 512" "--softcap 30" "--sequences 10"; do once 'not once' 4096 "$options"; done
+once 'not once' 2048 ""
 # Other forms of calls.
 for device in cpu h200; do
   while read -r op mode forms; do
