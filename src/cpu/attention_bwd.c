@@ -433,10 +433,11 @@ static void find_gradients(tigon_queue *queue, const tigon_attention_bwd_problem
   tigon_cpu_parallel(queue, heads * tigon_attention_places(c, true, BLOCK), key_task, p);
 }
 
-/* dq in f32, where the dtype is narrow: [batch, q.heads, tokens, head_dim]. */
+/* delta and, where the dtype is narrow, dq in f32: [batch, q.heads, tokens, head_dim]. */
 int64_t TIGON_CPU(attention_bwd_bytes)(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   (void)queue;
-  return p->dtype == TIGON_F32 ? 0 : tigon_pad(4 * p->batch * p->tokens * p->q.heads * p->head_dim);
+  const int64_t queries = p->batch * p->q.heads * p->tokens;
+  return tigon_pad(4 * queries) + (p->dtype == TIGON_F32 ? 0 : tigon_pad(4 * queries * p->head_dim));
 }
 
 tigon_status TIGON_CPU(attention_bwd)(tigon_queue *queue, const tigon_attention_bwd_problem *p) {

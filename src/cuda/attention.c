@@ -346,8 +346,9 @@ int64_t tigon_cuda_attention_bwd_bytes(tigon_queue *queue, const tigon_attention
   graded.exact = p->exact || !cuda_of(queue)->rounds_attention;
   const int dim = mma_dim(p->dtype, p->head_dim);
   const bool any = p->softcap > 0 || tigon_attention_is_cut(&p->cuts);
-  if (!dim || any || !has_bwd_wgmma(queue, &graded) || !in_one_walk(queue, p, dim)) return 0;
-  return once_sums_bytes(p, dim) + tigon_pad(4 * (1 + once_places(p, dim)));
+  const int64_t delta_bytes = tigon_pad(4 * p->batch * p->q.heads * p->tokens);
+  if (!dim || any || !has_bwd_wgmma(queue, &graded) || !in_one_walk(queue, p, dim)) return delta_bytes;
+  return delta_bytes + once_sums_bytes(p, dim) + tigon_pad(4 * (1 + once_places(p, dim)));
 }
 
 tigon_status tigon_cuda_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {

@@ -113,7 +113,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
   TIGON_TRY(check_cuts(context, &a->q, &a->k, &a->cu_seqlens_q, &a->cu_seqlens_k));
   if (tigon_present(&a->dsinks) && !tigon_present(&a->sinks))
     return tigon_refuse(context, "sinks is absent, must be given with dsinks");
-  /* delta, then what the slot wants. */
+  /* The slot's own: delta, then what else it wants. */
   const int64_t queries = a->q.shape[0] * a->q.shape[1] * a->q.shape[2]; /* the check has counted q's elements */
   if (queries > (INT64_MAX / 8 - 16) / (a->q.shape[3] + 1))
     return tigon_refuse(context, "the workspace has more bytes than 64 bits count");
@@ -128,8 +128,7 @@ static tigon_status prepare_bwd(tigon_context *context, const tigon_attention_bw
       .dsinks = tigon_vector_of(&a->dsinks),
   };
   TIGON_TRY(TIGON_ASK_WORKSPACE(context, attention_bwd, p->dtype, p, bytes));
-  if (*bytes > 0 && a->workspace) p->own = (char *)a->workspace + delta_bytes;
-  *bytes += (size_t)delta_bytes;
+  if (*bytes > (size_t)delta_bytes && a->workspace) p->own = (char *)a->workspace + delta_bytes;
   return TIGON_OK;
 }
 

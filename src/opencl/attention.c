@@ -40,6 +40,12 @@ tigon_status tigon_opencl_attention_fwd(tigon_queue *queue, const tigon_attentio
                        &n, sizeof n);
 }
 
+/* delta */
+int64_t tigon_opencl_attention_bwd_bytes(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
+  (void)queue;
+  return tigon_pad(4 * p->batch * p->q.heads * p->tokens);
+}
+
 tigon_status tigon_opencl_attention_bwd(tigon_queue *queue, const tigon_attention_bwd_problem *p) {
   static const opencl_kernel of_delta = {"attention_bwd", "attention_bwd_delta"};
   static const opencl_kernel of_sinks = {"attention_bwd", "attention_bwd_sinks"};
