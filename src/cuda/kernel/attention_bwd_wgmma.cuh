@@ -170,16 +170,16 @@ __device__ inline void differentiate_row(const attention_problem &p, const tile_
   }
 }
 
-/* The rows of a warp whose gradient of a, or of b, is not finite in the columns that d has. */
-template <class T, int DIM, int COLUMNS, bool OF_KEYS>
+/* The rows of a warp whose gradient of a, or of b, is not finite. */
+template <class T, int DIM, bool OF_KEYS>
 __device__ inline void mend_rows(const attention_problem &p, const tile_work &w, const lane_place_of &lane, int row0,
-                                 int count, const wgmma_block<COLUMNS> &d, bool of_b) {
+                                 int count, const wgmma_block<DIM> &d, bool of_b) {
   unsigned bad[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     bool fine = true;
 #pragma unroll
-    for (int j = 0; j < COLUMNS / 8; ++j)
+    for (int j = 0; j < DIM / 8; ++j)
 #pragma unroll
       for (int e = 2 * i; e < 2 * i + 2; ++e) fine = fine && fabsf(d.of[j][e]) < INFINITY;
     bad[i] = __ballot_sync(0xffffffffu, !fine && lane.row(i) < count);
@@ -198,7 +198,7 @@ __device__ inline void finish_rows(const attention_problem &p, const tile_work &
   const tigon_heads &to = !OF_KEYS ? p.dq : of_b ? p.dv : p.dk;
   const float by = of_b ? 1 : p.scale, factors[2] = {by, by};
   store_rows<T, DIM>(lane, head_of<T>(to, w.batch, w.head, p.head_dim), row0, count, d, factors);
-  mend_rows<T, DIM, DIM, OF_KEYS>(p, w, lane, row0, count, d, of_b);
+  mend_rows<T, DIM, OF_KEYS>(p, w, lane, row0, count, d, of_b);
 }
 
 #endif
