@@ -76,16 +76,20 @@ static tigon_status launch_mapped(tigon_queue *queue, const tigon_attention_fwd_
 /* The kernels for sm_90a, where they do it: else *done stays false. */
 static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_problem *p, int dim, bool *done) {
   *done = false;
-  static cuda_kernel kernels[2][3] = {CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_64),
-                                      CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_128)};
+  static cuda_kernel kernels[][3] = {CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_64),
+                                     CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_64_short),
+                                     CUDA_NARROW_KERNELS(attention_wgmma, attention_fwd_wgmma_128)};
+  static const int of_form[] = {ATTENTION_WGMMA_GROUPS_64, ATTENTION_WGMMA_GROUPS_SHORT, ATTENTION_WGMMA_GROUPS_128};
   static cuda_kernel few[2][3] = {CUDA_NARROW_KERNELS(attention_few_wgmma, attention_few_wgmma_64),
                                   CUDA_NARROW_KERNELS(attention_few_wgmma, attention_few_wgmma_128)};
   if (!cuda_of(queue)->wgmma || p->keys == 0 || p->tokens > MOST || p->keys > MOST) return TIGON_OK;
   if (p->tokens <= ATTENTION_MMA_FEW && p->keys <= ATTENTION_MMA_FEW) return TIGON_OK;
   if (p->tokens > 0 && p->batch * p->q.heads > MOST / p->tokens) return TIGON_OK;
-  const int64_t heads = p->batch * p->q.heads, group = p->q.heads / p->k.heads, rows = ATTENTION_WGMMA_ROWS(dim);
+  const int64_t heads = p->batch * p->q.heads, group = p->q.heads / p->k.heads;
+  const int form = dim == ATTENTION_MMA_DIM ? 2 : p->tokens <= ATTENTION_WGMMA_SHORT;
+  const int groups = of_form[form], rows = ATTENTION_WGMMA_ROWS(groups);
   const int64_t tiles = cuda_ceil_div(p->tokens, rows);
-  cuda_boxes boxes[3] = {boxes_of(&p->q, p->batch, p->tokens, p->head_dim, (int)rows),
+  cuda_boxes boxes[3] = {boxes_of(&p->q, p->batch, p->tokens, p->head_dim, rows),
                          boxes_of(&p->k, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS),
                          boxes_of(&p->v, p->batch, p->keys, p->head_dim, ATTENTION_WGMMA_KEYS)};
   for (int i = 0; i < 3; ++i)
@@ -102,8 +106,8 @@ static tigon_status launch_wgmma(tigon_queue *queue, const tigon_attention_fwd_p
   }
   attention_turns turns = turns_of(queue, tiles, heads, group, 4 * p->keys * p->head_dim, 1);
   if (dim == ATTENTION_TILE && p->causal && p->window == 0) pair(queue, &turns);
-  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_THREADS(dim), ATTENTION_WGMMA_SHARED(dim));
-  return launch_mapped(queue, p, kernels[dim == 128], boxes, shape, &turns);
+  const cuda_shape shape = stay(queue, &turns, ATTENTION_WGMMA_THREADS(groups), ATTENTION_WGMMA_SHARED(dim, groups));
+  return launch_mapped(queue, p, kernels[form], boxes, shape, &turns);
 }
 
 /* Kernels by [options that only `any` ones have][width of the head][dtype]. */

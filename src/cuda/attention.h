@@ -23,19 +23,20 @@ enum {
 
 /* Those of attention_wgmma.cu, for heads of up to 64 and 128 columns. */
 enum {
-  ATTENTION_WGMMA_KEYS = 128,    /* keys of a tile */
-  ATTENTION_WGMMA_GROUPS_64 = 3, /* warpgroups, of 64 queries each, besides the one that loads */
+  ATTENTION_WGMMA_KEYS = 128,       /* keys of a tile */
+  ATTENTION_WGMMA_GROUPS_64 = 3,    /* warpgroups, of 64 queries each, besides the one that loads */
+  ATTENTION_WGMMA_GROUPS_SHORT = 2, /* the same of a short sequence, which fills its last tile better */
   ATTENTION_WGMMA_GROUPS_128 = 2,
+  ATTENTION_WGMMA_SHORT = 2048,  /* tokens of a short sequence, at most */
   ATTENTION_WGMMA_STAGES_64 = 4, /* tiles of keys, and of values, that are there or on their way */
-  ATTENTION_WGMMA_STAGES_128 = 3,
+  ATTENTION_WGMMA_STAGES_128 = 2,
 };
-#define ATTENTION_WGMMA_GROUPS(dim) ((dim) == 64 ? ATTENTION_WGMMA_GROUPS_64 : ATTENTION_WGMMA_GROUPS_128)
 #define ATTENTION_WGMMA_STAGES(dim) ((dim) == 64 ? ATTENTION_WGMMA_STAGES_64 : ATTENTION_WGMMA_STAGES_128)
-#define ATTENTION_WGMMA_ROWS(dim) (64 * ATTENTION_WGMMA_GROUPS(dim))
-#define ATTENTION_WGMMA_THREADS(dim) (128 * (1 + ATTENTION_WGMMA_GROUPS(dim)))
-/* Shared memory: queries, keys and values, barriers, and what aligns them. */
-#define ATTENTION_WGMMA_SHARED(dim) \
-  ((ATTENTION_WGMMA_ROWS(dim) + 2 * ATTENTION_WGMMA_STAGES(dim) * ATTENTION_WGMMA_KEYS) * (dim)*2 + 256 + 1024)
+#define ATTENTION_WGMMA_ROWS(groups) (64 * (groups))
+#define ATTENTION_WGMMA_THREADS(groups) (128 * (1 + (groups)))
+/* Shared memory: queries of two tiles, keys and values, barriers and tasks, and what aligns them. */
+#define ATTENTION_WGMMA_SHARED(dim, groups) \
+  (2 * (ATTENTION_WGMMA_ROWS(groups) + ATTENTION_WGMMA_STAGES(dim) * ATTENTION_WGMMA_KEYS) * (dim)*2 + 512 + 1024)
 
 /* Boxes of 64 columns: of a block's queries, of a tile's keys and values. */
 typedef struct attention_maps {

@@ -101,7 +101,7 @@ __device__ inline void differentiate_step(once_memory<DIM> &m, const lane_place_
   enum { COLS = M::COLS };
   unsigned weights[COLS / 16][4], slopes[COLS / 16][4];
   m.cols.await_full();
-  const unsigned cols = m.cols.at(), stats = m.stats_at(m.cols.stage);
+  const unsigned cols = agreed(m.cols.at()), stats = m.stats_at(m.cols.stage);
   wgmma_block<COLS> s, d;
   col_stats<COLS> lse, delta;
   start_scores<T, DIM, ROWS>(s, keys, wgmma_operand(cols, 0));

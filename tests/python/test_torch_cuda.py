@@ -175,6 +175,57 @@ def test_attention_of_any_segments(dtype, cu):
     assert torch.isfinite(T.attention(q, q, q)).all()
 
 
+def attend_exactly(q, k, v, causal, window):
+    """o in f64, head by head."""
+    group, tokens, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
+    last = torch.arange(tokens, device="cuda")[:, None] + keys - tokens
+    key, unseen = torch.arange(keys, device="cuda"), torch.zeros(tokens, keys, dtype=torch.bool, device="cuda")
+    if causal:
+        unseen |= key > last
+    if window:
+        unseen |= key <= last - window
+    o = torch.empty(q.shape, dtype=torch.float64, device="cuda")
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            z = q[b, h].double() @ k[b, h // group].double().T / q.shape[3] ** 0.5
+            o[b, h] = torch.softmax(z.masked_fill(unseen, -torch.inf), 1).nan_to_num(0) @ v[b, h // group].double()
+    return o
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.bfloat16, 2**-7), (torch.float16, 2**-10)], ids=["bf16", "f16"])
+@pytest.mark.parametrize(
+    "tokens, keys, heads, dim, causal, window",
+    [
+        (1000, 1000, (12, 12), 64, True, 0),
+        (2100, 2100, (8, 2), 64, True, 0),
+        (2100, 2000, (8, 8), 48, True, 0),  # the first 100 queries see no key
+        (700, 900, (24, 8), 128, True, 0),
+        (900, 300, (24, 24), 112, True, 0),
+        (1500, 1500, (12, 4), 128, True, 200),
+        (1300, 700, (16, 16), 128, False, 0),
+        (2200, 130, (8, 8), 64, False, 0),
+    ],
+)
+def test_attention_of_many_tiles(dtype, bound, tokens, keys, heads, dim, causal, window):
+    """A block has several tiles, and goes from one to the next while its products run."""
+    torch.manual_seed(0)
+    make = lambda n, h: torch.randn(2, n, h, dim, device="cuda", dtype=dtype).transpose(1, 2)
+    q, k, v = make(tokens, heads[0]), make(keys, heads[1]), make(keys, heads[1])
+    q[:, ::3] *= 20  # scores that grow from step to step
+    run = lambda q, k, v: T.attention(q, k, v, causal=causal, window=window or None)
+    found, wanted = run(q, k, v), attend_exactly(q, k, v, causal, window)
+    for row, exact in zip(found.double().flatten(0, 1), wanted.flatten(0, 1)):
+        assert (row - exact).norm() < bound * exact.norm()
+    assert torch.equal(found[wanted.abs().sum(-1) == 0], torch.zeros_like(found[wanted.abs().sum(-1) == 0]))
+    for i in range(2):
+        assert torch.equal(run(*(t[i : i + 1].contiguous() for t in (q, k, v)))[0], found[i])
+    if causal:
+        v[:, :, -1] = torch.inf  # which the last query sees alone
+        again = run(q, k, v)
+        assert torch.equal(again[:, :, :-1], found[:, :, :-1]) or (again - found)[:, :, :-1].abs().max() < 0.1
+        assert not torch.isfinite(again[:, :, -1]).any()
+
+
 def differentiate_exactly(q, k, v, do, causal):
     """dq, dk and dv in f64, head by head."""
     group, tokens, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]

@@ -116,9 +116,15 @@ __device__ inline bool work_of(const P &p, const attention_turns &turns, int rou
 template <int COLS> struct step_mask {
   int low, high, cols;
 
+  step_mask() = default;
   __device__ step_mask(const tile_work &w, int row0, int others)
       : low((int)clamp64(row0 + w.seen.low - w.begin, -MOST, MOST)),
         high((int)clamp64(row0 + w.seen.high - w.begin, -MOST, MOST)), cols(others - w.begin) {}
+  __device__ step_mask below(int rows) const { /* the same for rows that begin so many on */
+    step_mask m = *this;
+    m.low += rows, m.high += rows;
+    return m;
+  }
   __device__ bool masked(int step) const {
     return low + GROUP_ROWS - 1 > step * COLS || min(high, cols) < (step + 1) * COLS;
   }
@@ -131,11 +137,6 @@ __device__ static inline unsigned shared_begin() {
   extern __shared__ __align__(ALIGNMENT) char shared[];
   const unsigned begin = (unsigned)__cvta_generic_to_shared(shared);
   return __shfl_sync(0xffffffffu, begin, 0); /* else the compiler would work it out again in every step */
-}
-
-/* An operand that begins so many bytes on: its address never carries into the upper half. */
-__device__ static inline uint64_t operand_on(uint64_t operand, unsigned bytes) {
-  return wgmma_operand(0, 0) | ((unsigned)operand + (bytes >> 4));
 }
 
 /* s = a b^T of the warpgroup's rows and of COLS; rows of the block lie in panels of ROWS. */

@@ -15,6 +15,19 @@ __device__ static inline uint64_t wgmma_operand(unsigned at, unsigned panel) {
   return swizzle_128 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)(panel >> 4) << 16 | (at & 0x3ffff) >> 4;
 }
 
+/* An operand that begins so many bytes on: its address never carries into the upper half. */
+__device__ static inline uint64_t operand_on(uint64_t operand, unsigned bytes) {
+  return wgmma_operand(0, 0) | ((unsigned)operand + (bytes >> 4));
+}
+
+/* What all lanes of a warp have, an address of a stage for instance. The compiler does not see that they agree. It then works each operand
+ * out in the lanes' registers, and moves it to the uniform ones between two products. From this number it works them out there. */
+__device__ static inline unsigned agreed(unsigned v) {
+  unsigned of_all;
+  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(of_all) : "r"(v));
+  return of_all;
+}
+
 /* What was stored, or copied by cp.async, and waited for comes before what the tensor cores read. */
 __device__ static inline void wgmma_sees_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ static inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
