@@ -175,13 +175,14 @@ __device__ inline void load_tiles(const moe_product &q, const cu_tensor_map &a_m
 template <class T, bool A_BY_TERM, bool B_BY_TERM>
 __device__ inline void multiply_step(wgmma_sums (&sums)[HALVES], unsigned a, unsigned b) {
   enum { NEXT_A = A_BY_TERM ? 16 * MOE_ROW_BYTES : 32, NEXT_B = B_BY_TERM ? 16 * MOE_ROW_BYTES : 32 };
+  const uint64_t of_a = wgmma_operand(agreed(a), MOE_PANEL_BYTES), of_b = wgmma_operand(agreed(b), MOE_PANEL_BYTES);
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < MOE_DEPTH / 16; ++k)
 #pragma unroll
     for (int half = 0; half < HALVES; ++half)
-      wgmma<T, A_BY_TERM, B_BY_TERM>(sums[half], wgmma_operand(a + k * NEXT_A, MOE_PANEL_BYTES),
-                                     wgmma_operand(b + half * (B_BYTES / HALVES) + k * NEXT_B, MOE_PANEL_BYTES));
+      wgmma<T, A_BY_TERM, B_BY_TERM>(sums[half], operand_on(of_a, k * NEXT_A),
+                                     operand_on(of_b, half * (B_BYTES / HALVES) + k * NEXT_B));
   wgmma_commit();
 }
 
