@@ -1,11 +1,11 @@
 #include "map.cl"
 
-static inline vf gelu(gelu_tail tail, vf a) {
+static inlined vf gelu(gelu_tail tail, vf a) {
   vf value;
   gelu_slope(tail, a, &value);
   return value;
 }
-static inline void backward(gelu_tail tail, const vf *in, vf *out) {
+static inlined void backward(gelu_tail tail, const vf *in, vf *out) {
   vf value;
   const vf slope = gelu_slope(tail, in[1], &value);
   out[0] = in[0] * in[2] * slope;

@@ -31,13 +31,13 @@
 #undef I
 
 /* a where yes, else b. */
-static inline vf either(vi yes, vf a, vf b) { return select(b, a, yes); }
+static inlined vf either(vi yes, vf a, vf b) { return select(b, a, yes); }
 
 /* silu(u) = u / (1 + e^-u), both times 2^-64 where u < -44. */
 typedef struct silu_parts {
   vf scale, e, u;
 } silu_parts;
-static inline silu_parts silu_split(vf u) {
+static inlined silu_parts silu_split(vf u) {
   vi n;
   const vf p = 1 + exp_less_1_of(exp_reduce_of(-between_of(-110.0f, u, 87.0f), &n));
   const vi far = n > 63;
@@ -45,11 +45,11 @@ static inline silu_parts silu_split(vf u) {
   const vf e = add_exponent_of(p, n - (far & 64));
   return (silu_parts){scale, either(u < -110.0f, (vf)(INFINITY), e), u * scale};
 }
-static inline vf silu(vf u) {
+static inlined vf silu(vf u) {
   const silu_parts s = silu_split(u);
   return s.u / (s.scale + s.e);
 }
-static inline vf silu_slope(vf u, vf *value) {
+static inlined vf silu_slope(vf u, vf *value) {
   const silu_parts s = silu_split(u);
   const vf sigma = 1 / (s.scale + s.e);
   vf rest = either(u < -110.0f, (vf)(1.0f), s.e * sigma);
@@ -66,16 +66,16 @@ typedef struct gelu_exp {
   vf more, power, scale;
 } gelu_exp;
 /* e^(high + low) = (1 + more) power * scale. */
-static inline gelu_exp gelu_exp_of(vf high, vf low, vf near, vf x) {
+static inlined gelu_exp gelu_exp_of(vf high, vf low, vf near, vf x) {
   vi n;
   const vf more = exp_less_1_of(exp_reduce_of(high, &n) + low);
   const vi far = n < -63;
   const vf scale = either(far, (vf)(0x1p-64f), (vf)(1.0f)), power = add_exponent_of((vf)(1.0f), n + (far & 64));
   return (gelu_exp){more, either(near < x, (vf)(0.0f), power), scale};
 }
-static inline vf product_error(vf a, vf b, vf p) { return fma(a, b, -p); }
+static inlined vf product_error(vf a, vf b, vf p) { return fma(a, b, -p); }
 
-static inline gelu_tail gelu_erf_tail(vf a) {
+static inlined gelu_tail gelu_erf_tail(vf a) {
   const vf x = fabs(a), near = fabs(between_of(-14.6f, a, 9.0f)), s = near * near;
   const gelu_exp e = gelu_exp_of(-0.5f * s, -0.5f * product_error(near, near, s), near, x);
   vf p = (vf)(0.00186487334f);
@@ -92,7 +92,7 @@ static inline gelu_tail gelu_erf_tail(vf a) {
   const vf slope = fma(x, (vf)(-0.398942292f), r);
   return (gelu_tail){fma(r, e.more, r) * e.power, fma(slope, e.more, slope) * e.power, e.scale};
 }
-static inline gelu_tail gelu_tanh_tail(vf a) {
+static inlined gelu_tail gelu_tanh_tail(vf a) {
   const vf x = fabs(a), near = fabs(between_of(-10.85f, a, 7.0f)), third = (vf)(22.375f);
   const vf v = fma(near, near, third), v_low = product_error(near, near, v - third) - 1.11399978e-2f;
   const vf c = (vf)(-7.13548139e-2f), b = near * c, y = b * v;
@@ -104,7 +104,7 @@ static inline gelu_tail gelu_tanh_tail(vf a) {
   const vf steep = fma(near * near, (vf)(2.14064449e-1f), (vf)(1.59576917f));
   return (gelu_tail){phi, fma(-(phi * rest * steep), x, phi), part.scale};
 }
-static inline vf gelu_slope(gelu_tail g, vf a, vf *value) {
+static inlined vf gelu_slope(gelu_tail g, vf a, vf *value) {
   const vi negative = a < 0;
   *value = a * either(negative, g.phi, 1 - g.phi) * g.scale;
   return either(negative, g.slope, 1 - g.slope) * g.scale;

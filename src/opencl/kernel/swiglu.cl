@@ -1,14 +1,14 @@
 #include "map.cl"
 
 /* The gate's argument and the other factor; a NaN is not beyond the limit and stays. */
-static inline vf gate_argument(const map_numbers *k, vf a) {
+static inlined vf gate_argument(const map_numbers *k, vf a) {
   return k->gate_mult * either(a > k->limit, (vf)(k->limit), a);
 }
-static inline vf gate_up(const map_numbers *k, vf b) {
+static inlined vf gate_up(const map_numbers *k, vf b) {
   return either(b > k->limit, (vf)(k->limit), either(b < -k->limit, (vf)(-k->limit), b)) + k->up_offset;
 }
 
-static inline void backward(const map_numbers *k, const vf *in, vf *out) {
+static inlined void backward(const map_numbers *k, const vf *in, vf *out) {
   const vf d = in[0] * k->down_mult;
   vf value;
   const vf slope = silu_slope(gate_argument(k, in[1]), &value);
