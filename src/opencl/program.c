@@ -71,7 +71,7 @@ void *opencl_room_stream(opencl_room *room, int *code) {
 
 void opencl_options(const opencl_device *d, tigon_dtype dtype, char text[OPENCL_OPTIONS]) {
   static const char *const subgroups[] = {"", " -DSUBGROUPS=1", " -DSUBGROUPS=2"};
-  snprintf(text, TEXT, "-cl-std=%s -DT=%d -DF32=%d -DF16=%d -DBF16=%d -DLANES=%d -DGROUP=%d%s%s",
+  snprintf(text, TEXT, "-w -cl-std=%s -DT=%d -DF32=%d -DF16=%d -DBF16=%d -DLANES=%d -DGROUP=%d%s%s",
            d->subgroups == OPENCL_SUBGROUPS_KHR ? "CL2.0" : "CL1.2", (int)dtype, (int)TIGON_F32, (int)TIGON_F16,
            (int)TIGON_BF16, (int)d->lanes, d->model == OPENCL_GROUPS ? (int)d->group : 1, subgroups[d->subgroups],
            d->divides_exactly ? " -cl-fp32-correctly-rounded-divide-sqrt" : "");
