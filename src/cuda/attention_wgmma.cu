@@ -25,8 +25,6 @@ struct tile_task {
   int steps; /* 0: there is no tile any more */
   bool upwards;
   step_mask<KEYS> mask; /* what its first rows see */
-
-  __device__ int step(int i) const { return upwards ? i : steps - 1 - i; } /* the i-th to come */
 };
 
 template <class S> struct memory {
@@ -160,7 +158,7 @@ template <class T, class S> __device__ inline void attend_tiles(const attention_
     m.q.await_full();
     const tile_task &w = m.task(tile);
     q = m.q.at() + group * GROUP_ROWS * ROW_BYTES;
-    left = w.steps, at = w.step(0), direction = w.upwards ? 1 : -1;
+    left = w.steps, at = w.upwards ? 0 : w.steps - 1, direction = w.upwards ? 1 : -1;
     mask = w.mask.below(group * GROUP_ROWS);
     rows.max[0] = rows.max[1] = -INFINITY, rows.sum[0] = rows.sum[1] = 0;
     return left > 0;

@@ -216,13 +216,13 @@ def test_attention_of_many_tiles(dtype, bound, tokens, keys, heads, dim, causal,
     found, wanted = run(q, k, v), attend_exactly(q, k, v, causal, window)
     for row, exact in zip(found.double().flatten(0, 1), wanted.flatten(0, 1)):
         assert (row - exact).norm() < bound * exact.norm()
-    assert torch.equal(found[wanted.abs().sum(-1) == 0], torch.zeros_like(found[wanted.abs().sum(-1) == 0]))
+    assert not found[wanted.abs().sum(-1) == 0].any()
     for i in range(2):
         assert torch.equal(run(*(t[i : i + 1].contiguous() for t in (q, k, v)))[0], found[i])
     if causal:
         v[:, :, -1] = torch.inf  # which the last query sees alone
         again = run(q, k, v)
-        assert torch.equal(again[:, :, :-1], found[:, :, :-1]) or (again - found)[:, :, :-1].abs().max() < 0.1
+        assert (again - found)[:, :, :-1].abs().max() < 0.1
         assert not torch.isfinite(again[:, :, -1]).any()
 
 
